@@ -1,0 +1,43 @@
+# Every target makes ready what it needs: system packages (as root; else it names them), then .venv.
+# PYTHON=python3.12 names the Python to use; ARGS=... is passed on to pytest or the benchmark.
+
+.DEFAULT_GOAL := help
+.PHONY: help demo run test test-long lint bench clean
+
+export PYTHON
+READY  := @tests/services/install.sh
+BIN    := .venv/bin
+# What `make test` has installed: without it a test fails, where it would be skipped otherwise.
+SERVED := OUTBOXD_TEST_REQUIRE=mysql,nginx,http
+
+help:       ## print this list
+	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+
+demo:       ## see it work: sample events through an embedded database
+	$(READY) run
+	@$(BIN)/outboxd demo
+
+run:        ## run it in the foreground with etc/outbox.yaml
+	$(READY) run
+	@$(BIN)/outboxd --config etc/outbox.yaml
+
+test: lint  ## lint, then every test against real servers
+	@$(SERVED) $(BIN)/python -m pytest $(ARGS)
+
+test-long:  ## the long fault tests: kills, restarts, outages
+	$(READY) test
+	@$(SERVED) OUTBOXD_CHAOS=full $(BIN)/python -m pytest tests/chaos $(ARGS)
+
+lint:       ## ruff, mypy and the import rules
+	$(READY) test
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/mypy
+	@report=$$($(BIN)/lint-imports --no-logo) || { echo "$$report"; exit 1; }
+
+bench:      ## measure it on this machine
+	$(READY) test
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+clean:      ## remove .venv, builds and caches
+	@rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,103 @@
+"""`outboxd`: the commands, the options they share, and what becomes of an error.
+
+Exit statuses: 0 done, 1 failed, 2 usage or configuration. An error is one line on standard error; `--debug` adds the
+traceback.
+"""
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from outboxd import __version__
+from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Options
+from outboxd.errors import ConfigError, OutboxdError
+
+COMMANDS = {
+    "run": ("outboxd.cli.run", "Run the daemon (also: outboxd --config FILE)."),
+    "init-db": ("outboxd.cli.init_db", "Create or migrate the tables."),
+    "check": ("outboxd.cli.check", "Check configuration, database, tables and publishers."),
+    "demo": ("outboxd.cli.demo", "See it work: sample events, 4 workers, a summary."),
+    "enqueue": ("outboxd.cli.enqueue", "Put one event into a lane."),
+    "status": ("outboxd.cli.status", "Show lanes, ages and what is stuck."),
+    "explain": ("outboxd.cli.explain", "Tell where an event is and why it is not delivered."),
+    "dead": ("outboxd.cli.dead", "List, show, replay, purge dead letters; kill an event."),
+    "pause": ("outboxd.cli.pause", "Pause a lane on all nodes."),
+    "resume": ("outboxd.cli.pause", "Let a paused lane go on."),
+}
+"""Where each command is. Imported when it is asked for, so that `outboxd --help` loads no client library."""
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(COMMANDS[cmd_name][0]), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="outboxd")
+@click.pass_context
+def cli(ctx: click.Context) -> int:
+    """Relay a transactional outbox in MySQL to the outside world.
+
+    \b
+    outboxd --config etc/outbox.yaml          run the daemon
+    outboxd --config etc/outbox.yaml status   what is pending, what is stuck
+
+    --config FILE may stand before or after a command; default: $OUTBOXD_CONFIG. --debug shows tracebacks.
+    """
+    if ctx.invoked_subcommand is None:
+        if ctx.obj.path is None and not os.environ.get("OUTBOXD_CONFIG"):
+            click.echo(ctx.get_help())
+            return EXIT_USAGE
+        return int(ctx.invoke(_Commands.get_command(cli, ctx, "run")))  # type: ignore[arg-type]  # "run" is there
+    return EXIT_DONE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; its exit status."""
+    options, rest = Options.from_arguments(sys.argv[1:] if arguments is None else arguments)
+    try:
+        if options.problem:
+            raise click.UsageError(options.problem)
+        result = cli.main(args=rest, prog_name="outboxd", standalone_mode=False, obj=options)
+        return result if isinstance(result, int) else EXIT_DONE
+    except ConfigError as error:
+        for problem in error.problems:
+            click.echo(f"outboxd: {problem}", err=True)
+        return EXIT_USAGE
+    except OutboxdError as error:
+        return _failed(str(error), options.debug)
+    except click.UsageError as error:
+        hint = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
+        click.echo(f"outboxd: {error.format_message()}{hint}", err=True)
+        return EXIT_USAGE
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return _failed("interrupted", options.debug)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        sys.stdout = None  # type: ignore[assignment]  # or the interpreter's last flush complains
+        return EXIT_DONE
+    except Exception as error:  # noqa: BLE001 - the outermost boundary: a person gets one line, not a traceback
+        return _failed(f"unexpected {type(error).__name__}: {error}; run again with --debug and report it", options.debug)
+
+
+def _failed(text: str, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    click.echo(f"outboxd: {text}", err=True)
+    return EXIT_FAILED

@@ -1,0 +1,162 @@
+"""From a YAML file to a `Config`, or every problem at once."""
+
+import hashlib
+import re
+import socket
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from outboxd import redact
+from outboxd.config import document, schema
+from outboxd.config.durations import format_duration
+from outboxd.config.files import open_regular, read_regular, secret_file
+from outboxd.config.keys import LOG, SUPERVISOR, Key, duration, read_text, section
+from outboxd.config.lanes import read_lanes
+from outboxd.config.publishers import read_publishers
+from outboxd.config.report import Bad, Place, Report
+from outboxd.config.urls import parse_database, secrets_of
+from outboxd.errors import ConfigError
+from outboxd.event import NAME_PATTERN
+
+_NODE_ID_CHARACTERS = 40
+_NODE_ID_HASH_CHARACTERS = 4
+_NOT_IN_A_NODE_ID = re.compile(r"[^!-.0-~]")
+
+
+def load(path: str, environ: Mapping[str, str]) -> schema.Config:
+    """Read a file, and the files of secrets it names; the secrets become known to `redact`.
+
+    Raises ConfigError with every problem, one line each; no line shows a secret.
+    """
+    report = Report(path or "the configuration file")
+    try:
+        text = read_regular(path, 4 * document.MAX_CHARACTERS).decode("utf-8")
+    except Bad as bad:
+        Place(report).problem(str(bad))
+    except UnicodeDecodeError as error:
+        Place(report).problem(f"is not UTF-8 (byte {error.start + 1}), save it as UTF-8")
+    else:
+        return parse(text, environ, path)
+    _refuse(report)
+
+
+def parse(text: str, environ: Mapping[str, str], where: str) -> schema.Config:
+    """The same for text; `where` names it in what concerns it as a whole."""
+    report = Report(where)
+    root = Place(report)
+    value: object = None
+    try:
+        value = document.read(text, environ, report)
+    except document.Malformed as malformed:
+        root.problem(str(malformed))
+    if report.problems and value is None:
+        _refuse(report)
+    config = _read(value, root)
+    redact.register(report.secrets)
+    if report.problems:
+        _refuse(report)
+    return config
+
+
+def _refuse(report: Report) -> NoReturn:
+    raise ConfigError(report.lines(report.problems)) from None
+
+
+def _read(value: object, root: Place) -> schema.Config:
+    top = section(value, root, TOP, None).values
+    database = _database(top.get("database"), root.child("database"))
+    supervisor = _supervisor(top.get("supervisor"), root.child("supervisor"))
+    publishers = read_publishers(top.get("publishers"), root.child("publishers"))
+    # A publisher that has problems of its own is known all the same.
+    named = top.get("publishers")
+    names = [name for name in named if re.fullmatch(NAME_PATTERN, name)] if isinstance(named, dict) else []
+    lanes = read_lanes(top.get("outbox_worker"), top.get("lanes"), root, names)
+    log = schema.Log(**section(top.get("log"), root.child("log"), LOG, schema.Log()).values)
+    node_id = _node_id(top.get("node_id"), root.child("node_id"))
+    report = root.report
+    return schema.Config(
+        node_id=node_id,
+        database=database,
+        supervisor=supervisor,
+        lanes=lanes,
+        publishers=publishers,
+        log=log,
+        warnings=tuple(report.lines(report.warnings)),
+        secrets=tuple(dict.fromkeys(report.secrets)),
+    )
+
+
+def _database(value: object, place: Place) -> schema.Database:
+    read = section(value, place, DATABASE, schema.Database())
+    parsed: dict[str, Any] = read.values.pop("url", {})
+    password = read.values.pop("password_file", None)
+    if password is not None:
+        if parsed.get("password") is not None:
+            place.child("password_file").problem("the url has a password already, keep one of the two")
+        elif parsed.get("scheme", "sqlite") == "sqlite" and "url" not in read.bad:
+            place.child("password_file").problem("a SQLite file has no password, remove it or give a mysql:// url")
+        parsed["password"] = password
+    return schema.Database(**parsed, **read.values)
+
+
+def _read_database_url(value: object, place: Place) -> dict[str, Any]:
+    text = read_text(value, place)
+    place.report.secrets.extend(secrets_of(text))
+    parsed = parse_database(text)
+    if parsed.get("password"):
+        place.report.secrets.append(parsed["password"])
+    for key in ("ssl_ca", "ssl_cert", "ssl_key"):
+        if key in parsed:
+            try:
+                open_regular(parsed[key]).close()
+            except Bad as bad:
+                raise Bad(f"{key}: {bad}") from None
+    return {"url": text, **parsed}
+
+
+def _supervisor(value: object, place: Place) -> schema.Supervisor:
+    given = section(value, place, SUPERVISOR, schema.Supervisor())
+    settings = schema.Supervisor(**given.values)
+    if settings.restart_backoff_max_s >= settings.restart_backoff_s or given.bad:
+        return settings
+    place.child("restart_backoff_max").warn(
+        f"{format_duration(settings.restart_backoff_max_s)} is below restart_backoff, "
+        f"raising it to {format_duration(settings.restart_backoff_s)}"
+    )
+    return schema.Supervisor(**given.values | {"restart_backoff_max_s": settings.restart_backoff_s})
+
+
+def _node_id(value: str | None, place: Place) -> str:
+    node_id = value
+    if node_id is None:
+        node_id = _NOT_IN_A_NODE_ID.sub("-", socket.gethostname()) or "localhost"
+    if len(node_id) <= _NODE_ID_CHARACTERS:
+        return node_id
+    digest = hashlib.sha256(node_id.encode("ascii")).hexdigest()[:_NODE_ID_HASH_CHARACTERS]
+    short = node_id[:_NODE_ID_CHARACTERS] + digest
+    source = "the host's name" if value is None else "the name"
+    place.warn(f"{source} has more than {_NODE_ID_CHARACTERS} characters, using {short}")
+    return short
+
+
+def _read_node_id(value: object, place: Place) -> str:
+    text = read_text(value, place)
+    if _NOT_IN_A_NODE_ID.search(text):
+        raise Bad("may hold visible ASCII without spaces and slashes only, e.g. relay-1")
+    return text
+
+
+def _as_is(value: object, place: Place) -> object:
+    return value
+
+
+TOP: Mapping[str, Key] = {
+    "node_id": Key(_read_node_id, nullable=True),
+    **{name: Key(_as_is) for name in ("database", "supervisor", "outbox_worker", "lanes", "publishers", "log")},
+}
+DATABASE: Mapping[str, Key] = {
+    "url": Key(_read_database_url),
+    "password_file": secret_file(),
+    "connect_timeout": duration("100ms", "5m"),
+    "statement_timeout": duration("1s", "10m"),
+}

@@ -1,0 +1,198 @@
+"""Every setting of outboxd, its default and its unit, once. Frozen data, no I/O.
+
+A key in the file has the name of its attribute here, without the unit: `poll_interval: 1s` becomes `poll_interval_s`.
+Bounds and the rules between keys are in `keys.py` and its neighbours; `docs/configuration.md` explains each key.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+PUBLISH_MODES = ("direct", "mq", "dual")
+RETRY_STRATEGIES = ("exponential_backoff", "fixed_interval")
+HTTP_FORMATS = ("cloudevents", "cloudevents_structured", "raw")
+LOG_LEVELS = ("debug", "info", "warning", "error")
+LOG_FORMATS = ("json", "console")
+SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
+MAX_DIRECT = 8
+"""Publishers of one lane: their names and marks must fit `published_to`."""
+
+COLUMNS = (
+    "id", "app_code", "event_id", "event_type", "room_id", "envelope", "content_type", "headers", "status", "worker_id",
+    "claim_token", "lock_until_ms", "retry_count", "next_retry_at_ms", "published_to", "last_error", "created_at_ms",
+    "updated_at_ms", "delivered_at_ms", "due_at_ms",
+)  # fmt: skip
+"""Our names of a lane's columns: the keys of `Lane.columns`."""
+
+
+def least_lease_s(publish_timeout_s: float) -> float:
+    """The shortest lease that outlives a publish: it is renewed at half-life, and a publish must fit behind that."""
+    return 3 * publish_timeout_s + 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """Where the lanes are. `url` is as given; the other fields are what it says, percent-decoded.
+
+    scheme: "sqlite" (only `path` is set, relative to the working directory unless it begins with a slash) or "mysql"
+    (`host`, `port`, `user`, `name` are set; `host` is "" when `unix_socket` is given without one). `password` comes
+    from the URL or from `password_file`; None: none.
+    """
+
+    url: str = field(default="sqlite:///outboxd.db", repr=False)
+    scheme: str = "sqlite"
+    path: str = "outboxd.db"
+    host: str = ""
+    port: int = 3306
+    user: str = ""
+    password: str | None = field(default=None, repr=False)
+    name: str = ""
+    unix_socket: str | None = None
+    ssl_mode: str | None = None
+    ssl_ca: str | None = None
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+    connect_timeout_s: float = 5.0
+    statement_timeout_s: float = 5.0
+
+    @property
+    def shown(self) -> str:
+        """The address for people and logs: without password and query."""
+        if self.scheme == "sqlite":
+            return f"sqlite:///{self.path}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"mysql://{self.user}@{self.unix_socket or f'{host}:{self.port}'}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supervisor:
+    """How children are started and replaced."""
+
+    restart_backoff_s: float = 0.5
+    restart_backoff_max_s: float = 30.0
+    stable_after_s: float = 60.0
+    startup_timeout_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """One outbox table: its workers, publishers and settings. `name` is the table's.
+
+    direct: names of publishers, 1 to MAX_DIRECT of them when enabled. columns: our column's name → the table's, only
+    where they differ. `lease_s` is never below least_lease_s(publish_timeout_s).
+    """
+
+    name: str
+    enabled: bool = True
+    publish_mode: str = "direct"
+    direct: tuple[str, ...] = ()
+    concurrency: int = 4
+    poll_interval_s: float = 1.0
+    batch_size: int = 100
+    publish_timeout_s: float = 3.0
+    lease_s: float = 15.0
+    max_inflight_bytes: int = 16 * 1024 * 1024
+    max_event_bytes: int = 8 * 1024 * 1024
+    retry_strategy: str = "exponential_backoff"
+    max_retry_count: int = 10
+    initial_backoff_s: float = 5.0
+    max_backoff_s: float = 300.0
+    columns: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """When a publisher is given a rest: after `distinct_events` different events failed in a row (or `dead_brake` ended
+    as dead letters) with no success between; then one probe at a time, `initial_probe_s` to `max_probe_s` apart.
+    """
+
+    enabled: bool = True
+    distinct_events: int = 5
+    dead_brake: int = 20
+    initial_probe_s: float = 1.0
+    max_probe_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherSettings:
+    """What every publisher has. events: globs on event_type, `!` excludes. max_rate: events per second and process;
+    0: no limit.
+    """
+
+    type: ClassVar[str] = ""
+
+    name: str
+    events: tuple[str, ...] = ("*",)
+    max_rate: float = 0.0
+    breaker: Breaker = Breaker()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console(PublisherSettings):
+    """Prints events."""
+
+    type: ClassVar[str] = "console"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Null(PublisherSettings):
+    """Accepts every event and does nothing with it."""
+
+    type: ClassVar[str] = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http(PublisherSettings):
+    """POSTs events to one URL.
+
+    source: CloudEvents source, `{lane}` in it stands for the lane's name. headers: static ones, name as given → value.
+    authorization: value of the Authorization header. secret: the decoded Standard Webhooks key.
+    """
+
+    type: ClassVar[str] = "http"
+
+    url: str = field(repr=False)
+    format: str = "cloudevents"
+    source: str = "/outboxd/{lane}"
+    connections: int = 32
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
+    authorization: str | None = field(default=None, repr=False)
+    forward_headers: tuple[str, ...] = ()
+    secret: bytes | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    client_cert_file: str | None = None
+    client_key_file: str | None = None
+    permanent_statuses: frozenset[int] = frozenset({400, 413, 422})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonCallable(PublisherSettings):
+    """Calls your own function or class, `target` = "package.module:name", in `threads` threads per process."""
+
+    type: ClassVar[str] = "python"
+
+    target: str
+    threads: int = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Log:
+    """What is logged and how."""
+
+    level: str = "info"
+    format: str = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """A whole configuration, checked. lanes: also those that are not enabled. warnings: one line each, for the log.
+    secrets: every known secret, for `redact.register`.
+    """
+
+    node_id: str
+    database: Database = Database()
+    supervisor: Supervisor = Supervisor()
+    lanes: dict[str, Lane] = field(default_factory=dict)
+    publishers: dict[str, PublisherSettings] = field(default_factory=dict)
+    log: Log = Log()
+    warnings: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)

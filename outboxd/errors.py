@@ -1,0 +1,47 @@
+"""The tree of our own exceptions. Drivers' errors are translated at the boundary; callers catch ours only."""
+
+from collections.abc import Sequence
+
+
+class OutboxdError(Exception):
+    """Base of all. Its text is one line: what failed, the value, what to do."""
+
+
+class ConfigError(OutboxdError):
+    """The configuration cannot be used. `problems` holds one line each; the program ends with status 2."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(self.problems))
+
+
+class StoreError(OutboxdError):
+    """Something about the database."""
+
+
+class StoreUnavailable(StoreError):
+    """The database is away or the connection broke: nothing is wrong that time does not mend. The caller closes the
+    store, backs off, opens it again. What an interrupted transaction did is unknown only where CommitInDoubt says so.
+    """
+
+
+class CommitInDoubt(StoreUnavailable):
+    """The connection broke while a COMMIT was under way: all of the transaction stands, or nothing of it."""
+
+
+class StoreConflict(StoreError):
+    """A deadlock or lock wait outlived the repeats: the transaction was rolled back, the same call may be made again."""
+
+
+class StoreRefused(StoreError):
+    """The database answers but will not serve: credentials, a missing or older table, a server that is too old, a
+    statement it rejects. Its text names the remedy; the program ends with status 1.
+    """
+
+
+class PublisherError(OutboxdError):
+    """A publisher cannot be set up as configured: a file that is missing, a target that cannot be imported."""
+
+
+class Reject(Exception):
+    """Raised by your own Python publisher: this event can never be published. It becomes a dead letter at once."""

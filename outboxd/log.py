@@ -1,0 +1,286 @@
+"""The log: one line for one fact, on standard error, as JSON or for the eye. Event names are fixed and listed here.
+
+Invariants:
+- A line is one write of at most PIPE_BUF bytes, so that lines of several processes on one pipe never mix.
+- A standard error that is closed, full or read by nobody costs lines, never the daemon; how many is said in the next
+  line that gets through.
+- Every text passes `redact` on its way out.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import select
+import socket
+import stat
+import time
+import traceback
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from outboxd.redact import clip, redact
+
+SUPERVISOR_STARTED = "supervisor_started"
+SUPERVISOR_STOPPED = "supervisor_stopped"
+WORKER_STARTED = "worker_started"
+WORKER_EXITED = "worker_exited"
+WORKER_RESTARTING = "worker_restarting"
+WORKER_CRASHED = "worker_crashed"
+WORKER_KILLED = "worker_killed"
+WORKER_HUNG = "worker_hung"
+WORKER_REFUSED = "worker_refused"
+WORKER_ABANDONED = "worker_abandoned"
+WORKER_START_FAILED = "worker_start_failed"
+WORKER_BATCH_FAILED = "worker_batch_failed"
+STRANGER_REAPED = "stranger_reaped"
+DRAIN_STARTED = "drain_started"
+DRAIN_HURRIED = "drain_hurried"
+DRAIN_FINISHED = "drain_finished"
+OUTBOX_DELIVERED = "outbox_delivered"
+OUTBOX_PUBLISH_RETRYABLE = "outbox_publish_retryable"
+OUTBOX_DEAD_LETTER = "outbox_dead_letter"
+LEASE_LOST = "lease_lost"
+EVENT_GONE = "event_gone"
+BREAKER_OPENED = "breaker_opened"
+BREAKER_CLOSED = "breaker_closed"
+DATABASE_UNAVAILABLE = "database_unavailable"
+DATABASE_AVAILABLE = "database_available"
+DATABASE_REFUSED = "database_refused"
+LANE_PAUSED = "lane_paused"
+LANE_RESUMED = "lane_resumed"
+CONFIG_WARNING = "config_warning"
+LIBRARY_MESSAGE = "library_message"
+LOG_LINES_LOST = "log_lines_lost"
+
+EVENTS: Mapping[str, str] = {
+    SUPERVISOR_STARTED: "the supervisor runs and is about to fork its workers",
+    SUPERVISOR_STOPPED: "the supervisor is about to end, with exit status `status`",
+    WORKER_STARTED: "a worker process runs",
+    WORKER_EXITED: "a worker process has ended, how is in `how`; an error where it ended badly",
+    WORKER_RESTARTING: "the worker's slot gets a new process in `delay_s`; `failures` in a row so far",
+    WORKER_CRASHED: "a worker ends because of an exception that nothing caught",
+    WORKER_KILLED: "the supervisor killed a worker that had not ended in time",
+    WORKER_HUNG: "a worker has been silent for `silent_s`: its threads are dumped, then it is killed and replaced",
+    WORKER_REFUSED: "a worker ended because a person must change something; everything else is stopped too",
+    WORKER_ABANDONED: "a killed worker does not end (uninterruptible sleep); the supervisor ends without it",
+    WORKER_START_FAILED: "the system refused a new process; tried again after `delay_s`",
+    WORKER_BATCH_FAILED: "a worker's turn failed in an unexpected way; it goes on",
+    STRANGER_REAPED: "a process that is no worker was inherited and has ended (as PID 1 in a container)",
+    DRAIN_STARTED: "nothing new is claimed; what is in flight is finished, for at most `limit_s`",
+    DRAIN_HURRIED: "a second signal: everything ends at once",
+    DRAIN_FINISHED: "what was in flight is finished or released",
+    OUTBOX_DELIVERED: "an event is delivered",
+    OUTBOX_PUBLISH_RETRYABLE: "publishing an event failed; it will be tried again",
+    OUTBOX_DEAD_LETTER: "an event became a dead letter: status `failed`, a person decides",
+    LEASE_LOST: "a settle changed nothing, since the claim no longer held; another worker has the event",
+    EVENT_GONE: "a settle found no row: the event was deleted while it was published",
+    BREAKER_OPENED: "a publisher failed with several different events in a row: only probes are sent to it",
+    BREAKER_CLOSED: "a publisher accepts events again",
+    DATABASE_UNAVAILABLE: "the database is away or read-only; tried again with growing pauses",
+    DATABASE_AVAILABLE: "the database is back",
+    DATABASE_REFUSED: "the database answers but will not serve, and a retry will not mend it; the text says what to do",
+    LANE_PAUSED: "the lane is paused: nothing new is claimed",
+    LANE_RESUMED: "the lane is no longer paused",
+    CONFIG_WARNING: "something in the configuration was corrected or deserves a look",
+    LIBRARY_MESSAGE: "a message of a library or of your own publisher's code: `logger`, `message`",
+    LOG_LINES_LOST: "standard error took no lines for a while: `count` of this process are missing before this one",
+}
+"""Every event name and what it says."""
+
+LEVELS: Mapping[str, int] = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+_WAIT_S = 0.05
+"""How long one line waits for a reader that is behind."""
+
+_LIMITS = (1500, 400, 100)
+"""Characters of one text: as many as leave the line within PIPE_BUF."""
+
+_TRACEBACK_LINES = 30
+
+_LOGGER = logging.getLogger("outboxd")
+
+
+def configure(level: str, format: str, node_id: str) -> None:
+    """Send the log to standard error, from now on and in the children forked later.
+
+    level: debug, info, warning or error. format: json or console. Libraries' lines come along, from info up.
+    """
+    _plug_standard_descriptors()
+    for handler in tuple(logging.root.handlers):
+        logging.root.removeHandler(handler)
+    logging.root.addHandler(_Handler(_console_line if format == "console" else _json_line, node_id))
+    logging.root.setLevel(max(LEVELS[level], logging.INFO))
+    _LOGGER.setLevel(LEVELS[level])
+
+
+def bind(worker: str) -> None:
+    """Put the name into every later line of this process: `worker`. Called first of all in a forked child."""
+    for handler in logging.root.handlers:
+        if isinstance(handler, _Handler):
+            handler.bind(worker)
+
+
+def is_enabled(level: int) -> bool:
+    """Would a line of that level (logging.DEBUG, ...) be written? Ask before collecting fields for every event."""
+    return _LOGGER.isEnabledFor(level)
+
+
+def debug(event: str, /, **fields: object) -> None:
+    """For whoever looks for something: one line for each event relayed, for each turn."""
+    log(logging.DEBUG, event, **fields)
+
+
+def info(event: str, /, **fields: object) -> None:
+    """A change of state that is as it should be."""
+    log(logging.INFO, event, **fields)
+
+
+def warning(event: str, /, **fields: object) -> None:
+    """Something is wrong that outboxd deals with."""
+    log(logging.WARNING, event, **fields)
+
+
+def error(event: str, /, *, exception: BaseException | None = None, **fields: object) -> None:
+    """A person must act. exception: its text becomes `error`, and its traceback goes along."""
+    if exception is not None:
+        fields = {"error": f"{type(exception).__name__}: {exception}", **fields, "traceback": exception}
+    log(logging.ERROR, event, **fields)
+
+
+def log(level: int, event: str, /, **fields: object) -> None:
+    """Write one line: one of EVENTS, and its facts as fields. A field `worker` stands in place of the bound name.
+
+    Never raises and never blocks for long, whatever the fields and standard error are.
+    """
+    if _LOGGER.isEnabledFor(level):
+        _LOGGER.log(level, event, extra={"fields": fields})
+
+
+class _Handler(logging.Handler):
+    """Turns records into lines."""
+
+    def __init__(self, line_of: Callable[[Mapping[str, object]], bytes], node_id: str) -> None:
+        super().__init__()
+        self._context = {"worker": "", "node_id": node_id}  # stands in every line
+        self._line_of = line_of
+        self._output = _Output(2)
+
+    def bind(self, worker: str) -> None:
+        self._context["worker"] = worker
+        self._output.lost = 0  # those of the process before the fork are its own to tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._output.lost:
+            note = self._facts(logging.WARNING, time.time(), LOG_LINES_LOST) | {"count": self._output.lost}
+            self._output.write(self._line_of(note), is_note=True)
+        self._output.write(self._line(record))
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        fields = getattr(record, "fields", None)
+        event = LIBRARY_MESSAGE if fields is None else record.msg
+        facts = self._facts(record.levelno, record.created, event)
+        try:
+            if fields is None:
+                fields = {"logger": record.name, "message": record.getMessage()}
+                if record.exc_info and record.exc_info[1] is not None:
+                    fields["traceback"] = record.exc_info[1]
+            for limit in _LIMITS:
+                line = self._line_of(facts | {name: _shown(value, limit) for name, value in fields.items()})
+                if len(line) <= select.PIPE_BUF:
+                    return line
+        except Exception as failure:  # noqa: BLE001  a field that cannot be shown must not end the one that logs it
+            return self._line_of(facts | {"unprintable": type(failure).__name__})
+        return self._line_of(facts | {"left_out": len(fields)})
+
+    def _facts(self, level: int, created_s: float, event: str) -> dict[str, object]:
+        seconds, milliseconds = divmod(int(created_s * 1000), 1000)
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"
+        return {"time": moment, "level": logging.getLevelName(level).lower(), "event": event, **self._context}
+
+
+def _shown(value: object, limit: int) -> object:
+    """The value as it may be seen: numbers as they are, everything else as redacted and clipped text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_shown(item, limit) for item in list(value)[:20]]
+    if isinstance(value, BaseException):
+        lines = redact("".join(traceback.format_exception(value))).splitlines()
+        return "\n".join(clip(line, min(limit, 200)) for line in lines[-_TRACEBACK_LINES * limit // _LIMITS[0] :])
+    return clip(redact(str(value)), limit)
+
+
+def _json_line(facts: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode(facts) + b"\n"
+
+
+def _console_line(facts: Mapping[str, object]) -> bytes:
+    """`12:30:01.250 warning room_outbox-01 lease_lost event_id=e-1 ...`; a traceback follows on lines of its own."""
+    words = [str(facts["time"])[11:23], f"{facts['level']:7}", str(facts["worker"] or "-"), str(facts["event"])]
+    known = ("time", "level", "worker", "event", "node_id", "traceback")
+    words += [f"{name}={_word(value)}" for name, value in facts.items() if name not in known]
+    return "\n".join([" ".join(words), *str(facts.get("traceback", "")).splitlines(), ""]).encode("utf-8", "replace")
+
+
+def _word(value: object) -> str:
+    if isinstance(value, str) and value and not any(character in value for character in ' "=\n'):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+class _Output:
+    """Writes whole lines to a descriptor without ever waiting long. `lost`: lines that it did not take."""
+
+    def __init__(self, fd: int) -> None:
+        self.lost = 0
+        self._fd = fd
+        self._socket: socket.socket | None = None
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISSOCK(mode):
+            self._socket = socket.socket(fileno=os.dup(fd))
+        elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+            # A description of our own: O_NONBLOCK on the inherited one would change it for everyone who shares it. Not
+            # allowed where another user made the pipe; a write may then have to wait.
+            with contextlib.suppress(OSError):
+                self._fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+
+    def write(self, line: bytes, is_note: bool = False) -> None:
+        """Write the line, or count it as lost. A note of the loss resets the count, and is not counted itself."""
+        try:
+            self._write(line)
+        except OSError:  # nobody reads, no space left: there is nowhere to say so
+            if not is_note:
+                self.lost += 1
+        else:
+            if is_note:
+                self.lost = 0
+
+    def _write(self, line: bytes) -> None:
+        may_wait = not self.lost  # once lines are lost the reader has had its chance
+        while line:
+            if not _is_writable(self._fd, _WAIT_S if may_wait else 0.0):
+                raise BlockingIOError
+            if self._socket is None:
+                line = line[os.write(self._fd, line) :]
+            else:
+                line = line[self._socket.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) :]
+
+
+def _is_writable(fd: int, wait_s: float) -> bool:
+    poll = select.poll()
+    poll.register(fd, select.POLLOUT)
+    return bool(poll.poll(wait_s * 1000))
+
+
+def _plug_standard_descriptors() -> None:
+    """A closed one of 0, 1 and 2 would go to the next file or connection opened, and the log into it."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)

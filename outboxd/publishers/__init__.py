@@ -1,0 +1,56 @@
+"""Publishers: one module for each kind of receiver, behind the contract in api.py."""
+
+from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable
+from outboxd.errors import PublisherError
+from outboxd.publishers.api import Publisher
+
+# Each implementation is imported when it is asked for: its client library belongs into the process that uses it.
+# ruff: noqa: PLC0415
+
+
+def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: float) -> Publisher:
+    """Make the publisher that the settings describe, after the fork, in the process that uses it.
+
+    Raises PublisherError with the remedy where it cannot work as configured. The receiver need not be there yet.
+    """
+    match settings:
+        case Console():
+            from outboxd.publishers.console import ConsolePublisher
+
+            return ConsolePublisher()
+        case Null():
+            from outboxd.publishers.null import NullPublisher
+
+            return NullPublisher()
+        case Http():
+            from outboxd.publishers.http import HttpPublisher
+
+            return HttpPublisher(settings, lane, publish_timeout_s)
+        case PythonCallable():
+            from outboxd.publishers.python_callable import open_python
+
+            return open_python(settings, lane, publish_timeout_s)
+    raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
+
+
+def check(settings: PublisherSettings, timeout_s: float) -> str:
+    """Try what can be tried without sending an event; one line that says what was found, for `outboxd check`.
+
+    Raises PublisherError with the reason.
+    """
+    match settings:
+        case Console():
+            return "prints on standard output"
+        case Null():
+            return "accepts events and drops them"
+        case Http():
+            from outboxd.publishers.curl_options import try_connection
+            from outboxd.publishers.http_headers import Requests
+
+            Requests(settings, "lane")
+            return try_connection(settings, timeout_s)
+        case PythonCallable():
+            from outboxd.publishers.python_callable import find_target
+
+            return f"{settings.target} is a {'class' if isinstance(find_target(settings), type) else 'function'}"
+    raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")

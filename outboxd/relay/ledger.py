@@ -1,0 +1,225 @@
+"""Between publishers and store: the events held, and the outcomes that wait to be settled.
+
+Invariants: an event stays held (its lease renewed, its bytes counted) until its outcome is in the database, its claim is
+lost or its row is gone. An outcome leaves the buffer only when a settle has answered; a settle without an answer is
+repeated on the next connection, where the claim's token tells what was already written.
+"""
+
+from collections.abc import Callable
+
+from outboxd import log, vitals
+from outboxd.config.schema import Lane
+from outboxd.publishers.fanout import Fanout, Item
+from outboxd.relay import policy
+from outboxd.relay.flight import Claimed, Flight
+from outboxd.relay.parked import Parked
+from outboxd.relay.planner import Take
+from outboxd.relay.report import Report
+from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Settled, Settlement, Store
+
+
+class Ledger:
+    """What one worker holds and owes."""
+
+    def __init__(self, lane: Lane, fanout: Fanout, slot: vitals.Slot, random: Callable[[], float]) -> None:
+        self._lane = lane
+        self._lease_ms = round(lane.lease_s * 1000)
+        self._fanout = fanout
+        self._slot = slot
+        self._random = random
+        self._report = Report(slot)
+        self._flight = Flight(lane.lease_s)
+        self._buffer: list[tuple[Item, Settlement]] = []
+        self._oldest_s = 0.0
+        self._parked = Parked()
+        self._flowing = False
+        self._doubt: tuple[int, tuple[int, ...], float, bool] = (0, (), 0.0, False)
+        self._asked: tuple[float, bool] = (0.0, False)
+        self._clock_ms = 0.0
+        self._clock_s = 0.0
+
+    @property
+    def count(self) -> int:
+        """Events held."""
+        return len(self._flight)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Of the events held."""
+        return self._flight.payload_bytes
+
+    @property
+    def has_suspect(self) -> bool:
+        """Is a suspect held? Then nothing else may be."""
+        return self._flight.suspect is not None
+
+    @property
+    def publishing(self) -> bool:
+        """Is an event with a publisher, or waiting for one?"""
+        return len(self._flight) > len(self._buffer)
+
+    @property
+    def unsettled(self) -> bool:
+        """Do outcomes wait to be written?"""
+        return bool(self._buffer)
+
+    def set_clock(self, database_ms: int, now_s: float) -> None:
+        """The database's time at now_s (time.monotonic()); only ages are reckoned with it."""
+        self._clock_ms, self._clock_s = float(database_ms), now_s
+
+    # outcomes
+
+    def collect(self, now_s: float) -> None:
+        """Take in what the publishers have finished."""
+        finished = self._fanout.collect(now_s)
+        if not finished:
+            return
+        self._note_breakers()
+        database_ms = self._clock_ms + (now_s - self._clock_s) * 1000
+        outage_s = self._fanout.outage_s(now_s)
+        for item, outcome in finished:
+            event = item.event
+            settlement = policy.settlement_of(
+                event, item.token, outcome, self._lane, outage_s, database_ms, self._random
+            )
+            self._owe(item, settlement, now_s)
+            self._report.outcome(event, outcome, settlement)
+
+    def _note_breakers(self) -> None:
+        flowing = self._fanout.all_closed
+        if flowing and not self._flowing:
+            self._parked.wake_all()
+        self._flowing = flowing
+        for name, is_open in self._fanout.changes():
+            if is_open:
+                log.warning(log.BREAKER_OPENED, lane=self._lane.name, publisher=name)
+            else:
+                log.info(log.BREAKER_CLOSED, lane=self._lane.name, publisher=name)
+
+    @property
+    def waking(self) -> bool:
+        """Are parked events to be pulled forward, since their publisher works again?"""
+        return self._parked.waking
+
+    def wake_parked(self, store: Store) -> None:
+        """Pull some of them forward."""
+        chunk = self._parked.chunk()
+        store.hurry(chunk)
+        self._parked.woken(len(chunk))
+
+    def _owe(self, item: Item, settlement: Settlement, now_s: float) -> None:
+        if not self._buffer:
+            self._oldest_s = now_s
+        self._buffer.append((item, settlement))
+
+    def must_settle(self, now_s: float, within_s: float, hurry: bool) -> bool:
+        """Is it time to settle even if nothing is to be claimed? hurry: as soon as nothing is being published."""
+        if not self._buffer:
+            return False
+        late = now_s >= self._oldest_s + within_s or len(self._buffer) >= self._lane.batch_size
+        return late or not self.publishing or hurry
+
+    def wake_at_s(self, within_s: float) -> float:
+        """When a settle or a renewal is due, or forever."""
+        settle_s = self._oldest_s + within_s if self._buffer else float("inf")
+        return min(settle_s, self._flight.next_renewal_s())
+
+    # exchange with the store
+
+    def exchange(self, store: Store, take: Take | None, now_s: float) -> Claim:
+        """Settle what is owed and claim; the claim's events are with the publishers when this returns. now_s: from
+        before, so that no lease seems longer here than it is."""
+        owed = self._buffer
+        self._asked = (now_s, take is not None and take.want.suspects)
+        settled, claim = store.exchange(
+            [settlement for _, settlement in owed], take.want if take else None, take.floors if take else ZERO
+        )
+        self._buffer = []
+        if owed:
+            self._account(owed, settled)
+        if take is not None:
+            self._admit(claim, now_s)
+        return claim
+
+    def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled) -> None:
+        self._slot.add(vitals.SETTLES)
+        strange = frozenset(settled.lost) | frozenset(settled.gone)
+        for item, settlement in owed:
+            self._flight.finish(item)
+            if strange and settlement.id in strange:
+                gone = settlement.id in settled.gone
+                (self._report.gone if gone else self._report.lost)(item.event)
+            elif settlement.status == RETRYABLE and not settlement.counted and not self._flowing:
+                self._parked.note(settlement.id, settlement.token)
+            elif settlement.status == RELEASED:
+                self._slot.add(vitals.RELEASED)
+
+    def _admit(self, claim: Claim, since_s: float) -> None:
+        items = self._flight.add(claim.token, claim.events, since_s, claim.suspect)
+        self._slot.add(vitals.CLAIMED, len(items) + len(claim.oversize))
+        if claim.suspect:
+            self._slot.add(vitals.SUSPECTS)
+        for event, size_bytes in claim.oversize:
+            (item,) = self._flight.add(claim.token, (event,), since_s)
+            settlement, dead = policy.oversize(event, claim.token, size_bytes, self._lane.max_event_bytes)
+            self._owe(item, settlement, since_s)
+            self._report.outcome(event, dead, settlement)
+        self._hand_over(items, since_s)
+
+    def _hand_over(self, items: list[Item], now_s: float) -> None:
+        fit: list[Item] = []
+        for item in items:
+            if item.event.retry_count and policy.over_limit(item.event, self._lane):
+                settlement, dead = policy.limit_exceeded(item.event, item.token)
+                self._owe(item, settlement, now_s)
+                self._report.outcome(item.event, dead, settlement)
+            else:
+                fit.append(item)
+        unmatched = self._fanout.offer(fit)
+        if unmatched:
+            self._slot.add(vitals.UNMATCHED, unmatched)
+
+    # leases
+
+    def renew(self, store: Store, now_s: float) -> None:
+        """Lengthen leases past half of their life; what is no longer ours is not published any more."""
+        for claimed in self._flight.due_for_renewal(now_s):
+            self._renew(store, claimed, now_s)
+
+    def _renew(self, store: Store, claimed: Claimed, now_s: float) -> None:
+        ids = tuple(claimed.items)
+        if store.renew(claimed.token, ids, self._lease_ms) < len(ids):
+            held = store.held(claimed.token, ids)
+            lost = {row_id for row_id in ids if row_id not in held}
+            # What is with a publisher already ends there; its settle is fenced off.
+            for item in self._fanout.take_back(lambda item: item.event.id not in lost or item.token != claimed.token):
+                self._flight.finish(item)
+                self._report.lost(item.event)
+        claimed.extend(now_s, self._lane.lease_s)
+
+    def release_waiting(self, now_s: float) -> None:
+        """Give back what no publisher has been asked about (drain)."""
+        for item in self._fanout.take_back():
+            self._owe(item, policy.release(item.event, item.token), now_s)
+
+    # a connection lost and found
+
+    def note_doubt(self, store: Store | None) -> None:
+        """Remember a claim whose COMMIT got no answer."""
+        if store is not None:
+            token, ids = store.in_doubt()
+            if token:
+                self._doubt = (token, ids, *self._asked)
+
+    def recover(self, store: Store, now_s: float) -> None:
+        """First of all on a new connection: settle what is owed, find out about the claim in doubt, renew every lease."""
+        self._slot.add(vitals.RECONNECTS)
+        if self._buffer:
+            self.exchange(store, None, now_s)
+        token, ids, since_s, suspect = self._doubt
+        if token:
+            events = store.fetch(token, ids)
+            self._doubt = (0, (), 0.0, False)
+            self._hand_over(self._flight.add(token, events, since_s, suspect and len(events) == 1), now_s)
+        for claimed in self._flight.claims():
+            self._renew(store, claimed, now_s)

@@ -1,0 +1,62 @@
+"""The worker's hold on the database: opened, lost, tried again with growing pauses, and said once per change of state."""
+
+import time
+from collections.abc import Callable
+
+from outboxd import log
+from outboxd.backoff import exponential, jittered
+from outboxd.errors import StoreUnavailable
+from outboxd.store.api import Store
+
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 5.0
+JITTER = 0.5
+
+
+class Link:
+    """A store that may be away. `store` is None while it is."""
+
+    def __init__(self, open_store: Callable[[], Store], random: Callable[[], float]) -> None:
+        self._open = open_store
+        self._random = random
+        self.store: Store | None = None
+        self.retry_at_s = 0.0
+        self._failures = 0
+        self._away_since_s: float | None = None
+
+    def connect(self, now_s: float) -> bool:
+        """Open the store if it is time to try; True if it was opened now. Raises StoreRefused."""
+        if self.store is not None or now_s < self.retry_at_s:
+            return False
+        try:
+            self.store = self._open()
+        except StoreUnavailable as error:
+            self._away(error)
+            return False
+        if self._away_since_s is not None:
+            log.info(log.DATABASE_AVAILABLE, after_s=round(time.monotonic() - self._away_since_s, 1))
+        self._away_since_s = None
+        self._failures = 0
+        return True
+
+    def lost(self, error: StoreUnavailable) -> None:
+        """The session is of no use any more."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None
+        self._away(error)
+
+    def _away(self, error: StoreUnavailable) -> None:
+        now_s = time.monotonic()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            log.warning(log.DATABASE_UNAVAILABLE, error=str(error))
+        self._failures += 1
+        pause_s = exponential(self._failures, FIRST_PAUSE_S, LONGEST_PAUSE_S)
+        self.retry_at_s = now_s + jittered(pause_s, JITTER, self._random)
+
+    def close(self) -> None:
+        """Give the session back."""
+        if self.store is not None:
+            self.store.close()
+            self.store = None

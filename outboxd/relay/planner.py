@@ -1,0 +1,187 @@
+"""When to look, when to claim, how much and from where. Pure: `now_s` (time.monotonic()) comes in, plans go out.
+
+A claim starts behind the last row taken (the floors), so that nothing already claimed is read again. Sweeps start from
+zero: they catch transactions with lower ids that commit late, and leases that ran out. A sweep is never made sooner
+than 50 times its own duration after the last one (at most 60 s), since under a long-open snapshot it has to read
+everything relayed since.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from outboxd.config.schema import Lane
+from outboxd.publishers.fanout import ALL, NONE, ONE
+from outboxd.store.api import ZERO, Claim, Floors, Peek, Want
+
+SWEEP_SHARE = 50
+SWEEP_MOST_S = 60.0
+PARKED_SHARE = 4
+"""While a publisher is broken, one claim in so many takes parked rows; the rest are left to the healthy ones."""
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What the worker holds and can take. waiting: not yet handed to a publisher. appetite: of Fanout. all_closed: no
+    breaker is open."""
+
+    count: int
+    payload_bytes: int
+    waiting: int
+    suspect: bool
+    appetite: str
+    all_closed: bool
+
+
+class Look(msgspec.Struct, frozen=True):
+    """Peek from the floors."""
+
+    floors: Floors
+    sweep: bool
+
+
+class Take(msgspec.Struct, frozen=True):
+    """Claim from the floors."""
+
+    want: Want
+    floors: Floors
+    sweep: bool
+
+
+class Planner:
+    """The state behind the decisions of one worker."""
+
+    def __init__(self, lane: Lane, worker_id: str, random: Callable[[], float], token: Callable[[], int]) -> None:
+        self._lane = lane
+        self._worker_id = worker_id
+        self._random = random
+        self._token = token
+        self.floors = ZERO
+        self.paused = False
+        self.poll_at_s = 0.0
+        self._sweep_at_s = 0.0
+        self._sweep_s = 0.0
+        self._sweeping = False
+        self._fresh = False
+        self._due = False
+        self._claims = 0
+        self._full = False
+        self._suspects = False
+        self._suspects_from_s = 0.0
+        self._suspects_until_s = 0.0
+
+    def connected(self, now_s: float) -> None:
+        """A new session: look at once, from the start, but leave other workers' lost leases alone for publish_timeout,
+        so that those who lost the database too can settle first (G8)."""
+        self.poll_at_s = self._sweep_at_s = now_s
+        self._suspects = False
+        self._suspects_from_s = now_s + self._lane.publish_timeout_s
+
+    def poll_soon(self, now_s: float) -> None:
+        """Something was made due: look from the start at once."""
+        self.poll_at_s = self._sweep_at_s = now_s
+
+    def freed(self) -> None:
+        """Something was settled: there may be room in the byte budget again."""
+        self._full = False
+
+    @property
+    def idle(self) -> bool:
+        """The last look and claim found nothing."""
+        return not (self._fresh or self._due)
+
+    def next(self, now_s: float, holding: Holding) -> Look | Take | None:
+        """What to do now; None: wait."""
+        if now_s >= self.poll_at_s:
+            sweep = now_s >= self._sweep_at_s
+            return Look(ZERO if sweep else self.floors, sweep)
+        if self.paused or holding.suspect or holding.appetite == NONE:
+            return None
+        if self._suspects and now_s >= self._suspects_from_s:
+            return self._take_suspect() if not holding.count else None
+        if holding.waiting or self._full or self.idle:
+            return None
+        free_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
+        if free_bytes <= 0 or (holding.appetite == ONE and holding.count):
+            return None
+        fresh, due = self._fresh, self._due
+        if not holding.all_closed and fresh and due:
+            # Parked rows are most of the due ones now; a probe prefers an event that has not failed yet.
+            due = holding.appetite == ALL and self._claims % PARKED_SHARE == 0
+        limit = self._lane.batch_size if holding.appetite == ALL else 1
+        want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
+        return Take(want, ZERO if self._sweeping else self.floors, self._sweeping)
+
+    def _take_suspect(self) -> Take:
+        lane = self._lane
+        want = self._want(lane.batch_size, lane.max_inflight_bytes, idle=True, fresh=True, due=True, suspects=True)
+        return Take(want, ZERO, True)
+
+    def _want(self, limit: int, free_bytes: int, *, idle: bool, fresh: bool, due: bool, suspects: bool) -> Want:
+        return Want(
+            token=self._token(),
+            worker_id=self._worker_id,
+            lease_ms=round(self._lane.lease_s * 1000),
+            limit=limit,
+            budget_bytes=free_bytes,
+            max_event_bytes=self._lane.max_event_bytes,
+            idle=idle,
+            fresh=fresh,
+            due=due,
+            suspects=suspects,
+        )
+
+    def saw(self, look: Look, peek: Peek, now_s: float, took_s: float) -> None:
+        """What a look found."""
+        self.poll_at_s = now_s + self._lane.poll_interval_s * (0.9 + 0.2 * self._random())
+        self.paused = peek.paused
+        self._fresh = self._fresh or peek.fresh
+        self._due = self._due or peek.due
+        if look.sweep:
+            self._sweep_s = took_s
+            self._sweeping = peek.fresh or peek.due
+            self._schedule_sweep(now_s)
+
+    def took(self, take: Take, claim: Claim, now_s: float, took_s: float) -> None:
+        """What a claim found."""
+        self._claims += 1
+        start, end = take.floors, claim.floors
+        found_fresh = claim.fresh_left or claim.cut_by_budget or end.fresh_id != start.fresh_id
+        found_due = claim.due_left or claim.cut_by_budget or (end.due_at_ms, end.due_id) != (start.due_at_ms, start.due_id)
+        if take.want.fresh:
+            self._fresh = found_fresh
+        if take.want.due:
+            self._due = found_due
+        self._full = claim.cut_by_budget and not claim.events
+        self._note_suspects(take, claim, now_s)
+        if take.sweep:
+            self._sweeping = False
+            self._sweep_s += took_s
+            self._schedule_sweep(now_s)
+        # A class in which nothing was found keeps its floor: a sweep lowers it only by finding rows.
+        fresh_id = end.fresh_id if take.want.fresh and found_fresh else self.floors.fresh_id
+        due = end if take.want.due and found_due else self.floors
+        self.floors = Floors(fresh_id, due.due_at_ms, due.due_id)
+
+    def _note_suspects(self, take: Take, claim: Claim, now_s: float) -> None:
+        if take.want.suspects:
+            self._fresh = self._due = True  # what stood before and behind the suspect has not been looked at
+            self._suspects = claim.suspects_wait or claim.suspect
+            if now_s >= self._suspects_until_s:  # half of the time is for the others
+                self._suspects_from_s = now_s + self._lane.poll_interval_s
+                self._suspects_until_s = self._suspects_from_s + self._lane.poll_interval_s
+        elif claim.suspects_wait and not self._suspects:
+            self._suspects = True
+            self._suspects_from_s = max(self._suspects_from_s, now_s)
+            self._suspects_until_s = self._suspects_from_s + self._lane.poll_interval_s
+
+    def _schedule_sweep(self, now_s: float) -> None:
+        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_s)
+        self._sweep_at_s = now_s + max(self._lane.poll_interval_s, pause_s)
+
+    def wake_at_s(self, holding: Holding) -> float:
+        """When to ask again if nothing else happens."""
+        at_s = self.poll_at_s
+        if self._suspects and not holding.count:
+            at_s = min(at_s, self._suspects_from_s)
+        return at_s
+

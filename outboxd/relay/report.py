@@ -1,0 +1,79 @@
+"""What a worker says of its events: totals for every one, log lines bounded per fault (G9)."""
+
+import logging
+import time
+
+from outboxd import log, vitals
+from outboxd.event import Dead, Delivered, Event, Outcome
+from outboxd.store.api import FAILED, Settlement
+
+BURST = 10
+"""Lines of one kind and reason that may be written in one PERIOD_S; the rest are counted in the next one."""
+PERIOD_S = 10.0
+
+
+class Report:
+    """The narrator of one worker."""
+
+    def __init__(self, slot: vitals.Slot) -> None:
+        self._slot = slot
+        self._windows: dict[tuple[str, str], tuple[float, int]] = {}
+        self._debug = log.is_enabled(logging.DEBUG)
+
+    def outcome(self, event: Event, outcome: Outcome, settlement: Settlement) -> None:
+        """An event's publish has ended."""
+        if isinstance(outcome, Delivered):
+            self._slot.add(vitals.DELIVERED)
+            if self._debug:
+                log.debug(log.OUTBOX_DELIVERED, **_facts(event, settlement, None))
+            return
+        if settlement.status == FAILED:
+            self._slot.add(vitals.DEAD)
+            self._line(logging.ERROR, log.OUTBOX_DEAD_LETTER, outcome.reason, event, settlement)
+        else:
+            self._slot.add(vitals.RETRIED)
+            self._line(logging.WARNING, log.OUTBOX_PUBLISH_RETRYABLE, outcome.reason, event, settlement)
+
+    def dead(self, event: Event, outcome: Dead, settlement: Settlement) -> None:
+        """An event ended without being published."""
+        self.outcome(event, outcome, settlement)
+
+    def lost(self, event: Event) -> None:
+        """The event's claim no longer holds."""
+        self._slot.add(vitals.LEASE_LOST)
+        self._line(logging.WARNING, log.LEASE_LOST, "", event, None)
+
+    def gone(self, event: Event) -> None:
+        """The event's row was deleted while it was held."""
+        self._slot.add(vitals.EVENT_GONE)
+        self._line(logging.WARNING, log.EVENT_GONE, "", event, None)
+
+    def _line(self, level: int, name: str, reason: str, event: Event, settlement: Settlement | None) -> None:
+        now_s = time.monotonic()
+        since_s, count = self._windows.get((name, reason), (0.0, 0))
+        fields = _facts(event, settlement, reason)
+        if now_s - since_s >= PERIOD_S:
+            if count > BURST:
+                fields["not_shown_before"] = count - BURST
+            since_s, count = now_s, 0
+        self._windows[name, reason] = (since_s, count + 1)
+        if count < BURST:
+            log.log(level, name, **fields)
+
+
+def _facts(event: Event, settlement: Settlement | None, reason: str | None) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "event_id": event.event_id,
+        "event_type": event.event_type,
+        "room_id": event.room_id,
+        "retry_count": event.retry_count,
+    }
+    if settlement is not None:
+        fields |= {"retry_count": event.retry_count + settlement.counted, "status": settlement.status}
+        if settlement.last_error is not None:
+            fields["error"] = settlement.last_error
+        if settlement.delay_ms:
+            fields["retry_in_s"] = round(settlement.delay_ms / 1000, 1)
+    if reason:
+        fields["reason"] = reason
+    return fields

@@ -1,0 +1,211 @@
+"""The relay worker: one thread, one loop, one selector. Claims events, hands them to the publishers, settles outcomes.
+
+One turn: collect outcomes, settle them (at the latest 50 ms after the first), renew leases past half-life, claim while
+there is room, submit, wait. It does not work batch by batch, so a slow event holds up nothing. While there is backlog
+it never sleeps; when nothing is found it waits for `poll_interval` or a signal.
+"""
+
+import random
+import time
+from collections.abc import Callable
+
+from outboxd import log, vitals
+from outboxd.config.schema import Lane
+from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.publishers.fanout import NONE, Fanout
+from outboxd.relay.drain import Drain
+from outboxd.relay.ledger import Ledger
+from outboxd.relay.link import Link
+from outboxd.relay.planner import Holding, Look, Planner, Take
+from outboxd.relay.waiting import Waiting
+from outboxd.store.api import Store
+
+SETTLE_WITHIN_S = 0.05
+CONFLICT_PAUSE_S = 0.1
+PING_AFTER_S = 10.0
+LONGEST_WAIT_S = 1.0
+"""The loop turns at least this often: it beats, and sees whether its supervisor is gone."""
+
+EXIT_DONE, EXIT_REFUSED = 0, 78
+
+
+def run_worker(
+    context: vitals.Context,
+    lane: Lane,
+    open_store: Callable[[], Store],
+    open_fanout: Callable[[], Fanout],
+    until_empty: bool = False,
+) -> int:
+    """Relay a lane until asked to stop; the exit status. Made for a forked child: everything it opens is its own.
+
+    open_store, open_fanout: called here, in the process that uses what they make. until_empty: end, with 0, when every
+    event is delivered or failed (delayed events that are not due do not count).
+    """
+    try:
+        return Worker(context, lane, open_store, open_fanout(), until_empty).run()
+    except StoreRefused as error:
+        log.error(log.DATABASE_REFUSED, error=str(error))
+        return EXIT_REFUSED
+
+
+class Worker:
+    """One worker's life."""
+
+    def __init__(
+        self, context: vitals.Context, lane: Lane, open_store: Callable[[], Store], fanout: Fanout, until_empty: bool
+    ) -> None:
+        self._context = context
+        self._slot = context.slot
+        self._lane = lane
+        self._until_empty = until_empty
+        self._fanout = fanout
+        self._link = Link(open_store, random.random)
+        self._planner = Planner(lane, context.worker_id, random.random, lambda: random.getrandbits(62) | 1)
+        self._ledger = Ledger(lane, fanout, context.slot, random.random)
+        self._waiting = Waiting(context.stop.fileno())
+        self._drain: Drain | None = None
+        self._not_before_s = 0.0
+        self._used_s = 0.0
+        self._empty = False
+        self._recovered = False
+
+    def run(self) -> int:
+        """The loop."""
+        self._slot.set_state(vitals.State.RUNNING)
+        while True:
+            now_s = time.monotonic()
+            self._slot.beat(now_s)
+            self._heed_signals(now_s)
+            if self._drain is not None and self._drain.over(now_s, self._ledger):
+                break
+            if self._empty and not self._ledger.count:
+                break
+            busy = self._turn(now_s)
+            self._slot.set_in_flight(self._ledger.count)
+            if not busy:
+                self._wait()
+        return self._end()
+
+    def _heed_signals(self, now_s: float) -> None:
+        if self._drain is not None:
+            self._drain.hurry = self._drain.hurry or self._context.stop.requested > 1
+            return
+        if self._context.stop.requested or self._context.orphaned() or self._fanout.worn_out:
+            log.info(log.DRAIN_STARTED, limit_s=self._lane.publish_timeout_s, in_flight=self._ledger.count)
+            self._slot.set_state(vitals.State.STOPPING)
+            self._drain = Drain(now_s, self._lane.publish_timeout_s)
+            self._ledger.release_waiting(now_s)
+
+    def _turn(self, now_s: float) -> bool:
+        """One round of everything; True if there may be more to do at once."""
+        self._ledger.collect(now_s)
+        took = False
+        if now_s >= self._not_before_s:
+            try:
+                took = self._use_store(now_s)
+            except StoreConflict:
+                self._not_before_s = time.monotonic() + CONFLICT_PAUSE_S * (1 + random.random())
+            except StoreUnavailable as error:
+                self._ledger.note_doubt(self._link.store)
+                self._link.lost(error)
+        self._fanout.pump(time.monotonic())
+        return took
+
+    def _use_store(self, now_s: float) -> bool:
+        if self._link.store is None:
+            # A connection attempt may take seconds; until the publishes in flight have ended they come first.
+            if self._ledger.publishing or not self._link.connect(now_s):
+                return False
+            self._recovered = False
+        store = self._link.store
+        if store is None:
+            return False
+        if not self._recovered:
+            self._recover(store)
+        self._ledger.renew(store, now_s)
+        plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
+        if isinstance(plan, Take):
+            self._take(store, plan)
+        elif isinstance(plan, Look):
+            self._look(store, plan)
+        elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
+            self._ledger.exchange(store, None, now_s)
+            self._planner.freed()
+        elif self._ledger.waking:
+            self._ledger.wake_parked(store)
+            self._planner.poll_soon(now_s)
+        elif now_s - self._used_s >= PING_AFTER_S:
+            store.ping()
+        else:
+            return False
+        self._used_s = time.monotonic()
+        return True
+
+    def _recover(self, store: Store) -> None:
+        now_s = time.monotonic()
+        self._ledger.recover(store, now_s)
+        if self._drain is not None:
+            self._ledger.release_waiting(now_s)
+        self._planner.connected(time.monotonic())
+        self._recovered = True
+
+    def _take(self, store: Store, take: Take) -> None:
+        start_s = time.monotonic()
+        self._slot.beat(start_s)
+        claim = self._ledger.exchange(store, take, start_s)
+        now_s = time.monotonic()
+        self._planner.freed()
+        self._planner.took(take, claim, now_s, now_s - start_s)
+        self._slot.add(vitals.CLAIMS)
+
+    def _look(self, store: Store, look: Look) -> None:
+        start_s = time.monotonic()
+        self._slot.beat(start_s)
+        was_paused = self._planner.paused
+        peek = store.peek(look.floors)
+        now_s = time.monotonic()
+        self._slot.add(vitals.LOOKS)
+        self._planner.saw(look, peek, now_s, now_s - start_s)
+        self._ledger.set_clock(peek.now_ms, now_s)
+        if peek.paused != was_paused:
+            log.info(log.LANE_PAUSED if peek.paused else log.LANE_RESUMED, lane=self._lane.name)
+        if self._until_empty and self._planner.idle and not self._ledger.count:
+            self._empty = not store.unfinished()
+
+    def _holding(self, now_s: float) -> Holding:
+        ledger = self._ledger
+        return Holding(
+            count=ledger.count,
+            payload_bytes=ledger.payload_bytes,
+            waiting=self._fanout.waiting,
+            suspect=ledger.has_suspect,
+            appetite=self._fanout.appetite(now_s),
+            all_closed=self._fanout.all_closed,
+        )
+
+    def _wait(self) -> None:
+        now_s = time.monotonic()
+        at_s = min(now_s + LONGEST_WAIT_S, self._fanout.wake_at_s(now_s))
+        if self._link.store is None:
+            at_s = min(at_s, max(self._link.retry_at_s, now_s + 0.01))
+        else:
+            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S)))
+        if self._link.store is not None and self._drain is None:
+            holding = self._holding(now_s)
+            at_s = min(at_s, max(self._not_before_s, self._planner.wake_at_s(holding)))
+            if holding.appetite == NONE:
+                at_s = min(at_s, max(now_s + 0.001, self._fanout.asks_again_at_s(now_s)))
+        if self._drain is not None:
+            at_s = min(at_s, self._drain.deadline_s)
+        read, write = self._fanout.descriptors()
+        if self._waiting.wait(read, write, at_s - now_s):
+            self._context.stop.clear()
+
+    def _end(self) -> int:
+        self._fanout.close(time.monotonic() + 0.5)
+        self._link.close()
+        self._waiting.close()
+        if self._drain is not None:
+            log.info(log.DRAIN_FINISHED, unsettled=self._ledger.count, took_s=round(self._drain.age_s(), 2))
+        return EXIT_DONE
+

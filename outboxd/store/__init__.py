@@ -1,0 +1,35 @@
+"""The outbox tables. `open_store` for the relay, `connect` for commands; drivers are imported when first needed."""
+
+from outboxd.config.schema import Database, Lane
+from outboxd.store.api import Store
+from outboxd.store.connection import Connection
+
+
+def connect(database: Database) -> Connection:
+    """A new session. Raises StoreUnavailable (try again later) or StoreRefused (a person must act)."""
+    if database.scheme == "sqlite":
+        from outboxd.store.sqlite_connection import SqliteConnection  # noqa: PLC0415 - a driver is loaded where used
+
+        return SqliteConnection(database)
+    from outboxd.store.mysql_connection import MysqlConnection  # noqa: PLC0415 - a driver is loaded where it is used
+
+    return MysqlConnection(database)
+
+
+def open_store(database: Database, lane: Lane) -> Store:
+    """One lane's store over a new session, its table verified. Raises as `connect`."""
+    from outboxd.store.migrate import verify  # noqa: PLC0415 - with the driver
+
+    if database.scheme == "sqlite":
+        from outboxd.store.sqlite import SqliteStore  # noqa: PLC0415 - a driver is loaded where it is used
+        from outboxd.store.sqlite_connection import SqliteConnection  # noqa: PLC0415 - a driver is loaded where used
+
+        embedded = SqliteConnection(database)
+        verify(embedded, lane)
+        return SqliteStore(embedded, lane)
+    from outboxd.store.mysql import MysqlStore  # noqa: PLC0415 - a driver is loaded where it is used
+    from outboxd.store.mysql_connection import MysqlConnection  # noqa: PLC0415 - a driver is loaded where it is used
+
+    session = MysqlConnection(database, strict=False)
+    verify(session, lane)
+    return MysqlStore(session, lane)

@@ -1,0 +1,160 @@
+"""The contract of a lane's store, in prose. Implementations: mysql.py, sqlite.py; one suite, tests/contract/test_store.py.
+
+Words: a claim *holds* a row while its token stands in it and the status is `delivering`, also past `lock_until_ms`.
+All times in a table are UTC epoch milliseconds by the database's clock; all durations passed in are milliseconds.
+
+Every call is one transaction, or none. A call that raises StoreConflict has changed nothing and may be repeated.
+StoreUnavailable leaves the connection unusable: close the store and open a new one. A call is never made by two
+threads at once.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from outboxd.event import Event
+
+FRESH = 9007199254740991
+"""`due_at_ms` of a row that may be published at once: the greatest value a double can hold exactly (2^53 - 1)."""
+
+LAST_ERROR_CHARACTERS = 512
+
+DELIVERED = "delivered"
+RETRYABLE = "retryable"
+FAILED = "failed"
+RELEASED = "released"
+
+
+class Floors(msgspec.Struct, frozen=True):
+    """Where the next claim starts: behind the last row taken, of fresh rows (`fresh_id`) and of due rows.
+
+    A position only, never a promise: a sweep starts from zero again.
+    """
+
+    fresh_id: int = 0
+    due_at_ms: int = 0
+    due_id: int = 0
+
+
+ZERO = Floors()
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What a worker can take now.
+
+    token: the new claim's, random, 1 to 2^62. limit: rows at the most. budget_bytes: of payload, over all rows; a row
+    that does not fit ends the claim before it, but `idle` lets the first row be larger. idle: the worker holds
+    nothing, so a suspect may be taken. fresh, due, suspects: which classes to look for. max_event_bytes: a larger row
+    is taken without its payload (`Claim.oversize`).
+    """
+
+    token: int
+    worker_id: str
+    lease_ms: int
+    limit: int
+    budget_bytes: int
+    max_event_bytes: int
+    idle: bool
+    fresh: bool = True
+    due: bool = True
+    suspects: bool = True
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a claim took.
+
+    events: with payload. oversize: (event with an empty payload, its size in bytes). `suspect`: the one event was
+    delivering under a lease that ran out; it is the only one, and its `retry_count` includes that loss. suspects_wait:
+    the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because of
+    budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
+    floors: where to go on; a class that was not looked for keeps its own.
+    """
+
+    token: int
+    events: tuple[Event, ...] = ()
+    oversize: tuple[tuple[Event, int], ...] = ()
+    suspect: bool = False
+    suspects_wait: bool = False
+    cut_by_budget: bool = False
+    fresh_left: bool = False
+    due_left: bool = False
+    floors: Floors = ZERO
+
+
+class Settlement(msgspec.Struct, frozen=True):
+    """What became of one claimed row.
+
+    status: DELIVERED, RETRYABLE, FAILED or RELEASED. counted: retry_count rises by one. delay_ms: RETRYABLE only, due
+    again that long after the settle. last_error: at most 512 characters; None clears it (DELIVERED) and is ignored for
+    RELEASED. published_to: None leaves the column as it is.
+    """
+
+    id: int
+    token: int
+    status: str
+    counted: bool = False
+    delay_ms: int = 0
+    last_error: str | None = None
+    published_to: str | None = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What a settle found. lost: ids whose claim no longer holds; gone: ids whose row was deleted."""
+
+    done: int = 0
+    lost: tuple[int, ...] = ()
+    gone: tuple[int, ...] = ()
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """A look without locks: may anything be claimed from the start, is the lane paused, the database's time."""
+
+    now_ms: int
+    paused: bool
+    fresh: bool
+    due: bool
+
+
+class Store(Protocol):
+    """One lane's table, over one connection. Made after the fork, in the process that uses it."""
+
+    def peek(self, floors: Floors) -> Peek:
+        """Is there anything to claim behind the floors? One statement, no locks; `fresh` and `due` include suspects."""
+
+    def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
+        """Settle, then claim, in one transaction. Either part may be empty; both empty: no statement is sent.
+
+        Settle: each row changes only if the settlement's claim still holds it. A row that this very settlement had
+        changed before (its token stands, its status is no longer `delivering`) counts as done: a repeat after a lost
+        answer is harmless. RELEASED gives a row back at once: `retryable` if it had failed before, else `pending`.
+
+        Claim: rows that are due by the database's clock, not leased (`lock_until_ms <= now`), passing over rows that
+        another transaction has locked; fresh rows by id behind floors.fresh_id, due rows by (due_at_ms, id) behind
+        theirs. No two live claims ever hold the same row (G2). Raises CommitInDoubt with `claim` told by `in_doubt`.
+        """
+
+    def in_doubt(self) -> tuple[int, tuple[int, ...]]:
+        """(token, ids) of the claim of the last exchange that raised CommitInDoubt; (0, ()) otherwise. Works on a
+        closed store."""
+
+    def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:
+        """Which of the rows the claim still holds."""
+
+    def fetch(self, token: int, ids: Sequence[int]) -> tuple[Event, ...]:
+        """The events, with payload, that the claim still holds (a claim whose COMMIT got no answer)."""
+
+    def renew(self, token: int, ids: Sequence[int], lease_ms: int) -> int:
+        """Lengthen the lease of the rows that the claim still holds to lease_ms from now; how many those were."""
+
+    def hurry(self, parked: Sequence[tuple[int, int]]) -> int:
+        """Make (id, token) rows due now that are `retryable` since that claim settled them; how many those were."""
+
+    def unfinished(self) -> bool:
+        """Is any row pending and due, retryable or delivering? Delayed events that are not yet due do not count."""
+
+    def ping(self) -> None:
+        """Keep the session alive (it ends after 30 s of silence)."""
+
+    def close(self) -> None:
+        """Close the connection. Never raises."""

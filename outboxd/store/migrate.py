@@ -1,0 +1,132 @@
+"""Creates, migrates and verifies the tables. On MySQL only `outboxd init-db` does; on SQLite the daemon may, too.
+
+Running it twice changes nothing the second time; killed at any point and run again, it ends well.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from outboxd.config.schema import COLUMNS, Database, Lane
+from outboxd.errors import StoreRefused
+from outboxd.store.connection import Connection
+from outboxd.store.migrate_mysql import Patience, init_mysql, plan_mysql, stored_version
+from outboxd.store.migrate_sqlite import (
+    check_library,
+    columns_of,
+    fresh_sqlite,
+    index_of,
+    init_sqlite,
+    plan_sqlite,
+    version_of,
+)
+from outboxd.store.migrate_table import inspect, server_of
+from outboxd.store.migrations import BOOKKEEPING, VERSION, load, refuse_newer, statement, theirs
+
+REMEDY = "run `outboxd init-db`"
+LONGEST_STATEMENT_S = 86400.0
+
+PATIENCE = Patience()
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""
+
+
+def patient(database: Database) -> Database:
+    """The same database for init-db: a table may take long to rewrite, and a limit would cut the connection."""
+    return dataclasses.replace(database, statement_timeout_s=LONGEST_STATEMENT_S)
+
+
+def init_db(
+    connection: Connection,
+    lanes: Sequence[Lane],
+    report: Callable[[str], None] = _silent,
+    patience: Patience = PATIENCE,
+) -> None:
+    """Create and migrate what the lanes need; `report` gets one line at a time, for a person.
+
+    connection: to `patient(database)`. Raises StoreRefused, naming everything that is in the way and with nothing
+    changed, when an older table holds what only a person can decide about; and when the table's lock is not to be had.
+    """
+    if not lanes:
+        return
+    if connection.dialect == "sqlite":
+        init_sqlite(connection, lanes, report)
+    else:
+        init_mysql(connection, lanes, report, patience)
+
+
+def create_missing(connection: Connection, lanes: Sequence[Lane]) -> None:
+    """At the daemon's start: on SQLite creates what is missing, writing only if it must; on MySQL does nothing."""
+    if connection.dialect == "sqlite" and _lacking_sqlite(connection, lanes):
+        init_sqlite(connection, lanes, _silent)
+
+
+def print_sql(dialect: str, lanes: Sequence[Lane], connection: Connection | None = None) -> str:
+    """The SQL that init_db would run: for what the connection's database needs, else for an empty database.
+
+    A script for people to read or to run by their own means (gh-ost, pt-online-schema-change): init_db itself updates
+    in chunks and says how each ALTER is to be done.
+    """
+    if connection is not None:
+        plan = plan_sqlite if connection.dialect == "sqlite" else plan_mysql
+        found = plan(connection, lanes)
+        notes = [] if found else [f"-- nothing to create or change for {', '.join(lane.name for lane in lanes)}"]
+    else:
+        found, notes = [load(dialect)[name] for name in BOOKKEEPING], []
+        for lane in lanes:
+            found += fresh_sqlite(lane) if dialect == "sqlite" else [statement("lane", dialect, lane)]
+    for lane in lanes:
+        found.append(f"REPLACE INTO outboxd_schema (lane, version) VALUES ('{lane.name}', {VERSION})")
+        ignore = "INSERT OR IGNORE" if dialect == "sqlite" else "INSERT IGNORE"
+        found.append(f"{ignore} INTO outboxd_lane (lane) VALUES ('{lane.name}')")
+    return "\n".join([*notes, *(f"{sql};" for sql in found)]) + "\n"
+
+
+def verify(connection: Connection, lane: Lane) -> None:
+    """Raises StoreRefused, with the remedy, when the server is too old or the lane's table is missing or older."""
+    if connection.dialect == "sqlite":
+        check_library()
+        lacks, version = _lacks_sqlite(connection, lane), version_of(connection, lane)
+    else:
+        server_of(connection)
+        lacks, version = _lacks_mysql(connection, lane), stored_version(connection, lane)
+    refuse_newer(lane, version)
+    if lacks:
+        raise StoreRefused(f"the table {lane.name} {lacks}: {REMEDY}")
+    if version != VERSION:
+        found = "an init-db that did not end" if version is None else f"version {version}"
+        raise StoreRefused(f"the table {lane.name} is of {found} and version {VERSION} is needed: {REMEDY}")
+
+
+def _lacks_mysql(connection: Connection, lane: Lane) -> str:
+    table = inspect(connection, lane.name)
+    if table is None:
+        return "does not exist"
+    missing = [theirs(lane, ours) for ours in COLUMNS if table.column(lane, ours) is None]
+    if missing:
+        return f"has no column {', '.join(missing)}"
+    due = table.indexes.get("due")
+    if due is None or [name.lower() for name in due.columns] != [theirs(lane, "due_at_ms").lower()]:
+        return "has no index due"
+    if not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id")):
+        return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
+    return "" if inspect(connection, "outboxd_lane") else "has no outboxd_lane beside it"
+
+
+def _lacks_sqlite(connection: Connection, lane: Lane) -> str:
+    found = columns_of(connection, lane.name)
+    if not found:
+        return "does not exist"
+    missing = [theirs(lane, ours) for ours in COLUMNS if theirs(lane, ours).lower() not in found]
+    if missing:
+        return f"has no column {', '.join(missing)}"
+    if not index_of(connection, lane.name, [theirs(lane, "due_at_ms")], unique=False):
+        return f"has no index of {theirs(lane, 'due_at_ms')}"
+    if not index_of(connection, lane.name, [theirs(lane, "app_code"), theirs(lane, "event_id")], unique=True):
+        return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
+    return "" if columns_of(connection, "outboxd_lane") else "has no outboxd_lane beside it"
+
+
+def _lacking_sqlite(connection: Connection, lanes: Sequence[Lane]) -> bool:
+    return any(_lacks_sqlite(connection, lane) or version_of(connection, lane) is None for lane in lanes)

@@ -1,0 +1,119 @@
+"""What a lane's table on MySQL or MariaDB needs, as steps: found by looking at what stands there, changing nothing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from outboxd.config.schema import Lane
+from outboxd.errors import StoreRefused
+from outboxd.store import statements
+from outboxd.store.connection import Connection
+from outboxd.store.migrate_checks import (
+    FILLED,
+    Facts,
+    column_of,
+    converted,
+    default_of,
+    facts_of,
+    fix_of,
+    problems,
+    refusals,
+)
+from outboxd.store.migrate_table import RULES, Server, Table, definition_for, inspect
+from outboxd.store.migrations import definition, statement, theirs
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One statement. kind: `create`, `trigger`, `fix` (in chunks) or `alter`. says: told before it runs."""
+
+    kind: str
+    sql: str
+    says: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A lane as found (None: nothing there) and what is to be done about it. facts: of an older table."""
+
+    lane: Lane
+    table: Table | None
+    facts: Facts | None
+    steps: tuple[Step, ...]
+
+
+def survey(connection: Connection, lane: Lane, server: Server) -> Work:
+    """What one lane needs. Raises StoreRefused, listing everything that a person must decide first."""
+    table = inspect(connection, lane.name)
+    if table is None:
+        sql = statement("lane", "mysql", lane, constant_default=not server.has_expression_defaults)
+        return Work(lane, None, None, (Step("create", sql, f"{lane.name}: creating the table"),))
+    wrong = list(problems(table, lane))
+    facts = None
+    if not wrong and _is_older(table, lane):
+        facts = facts_of(connection, table, lane)
+        wrong = list(refusals(facts))
+    if wrong:
+        raise StoreRefused(f"{lane.name} cannot be migrated, nothing was changed: {'; '.join(wrong)}; then try again")
+    return Work(lane, table, facts, tuple(_steps(table, lane, server, facts)))
+
+
+def _is_older(table: Table, lane: Lane) -> bool:
+    return bool(converted(table, lane)) or not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id"))
+
+
+def _steps(table: Table, lane: Lane, server: Server, facts: Facts | None) -> Iterator[Step]:
+    name = statements.quoted(lane.name, "mysql")
+    changed = converted(table, lane)
+    nullable = [ours for ours in FILLED if ours in changed and changed[ours].nullable]
+    if nullable and nulls_trigger(lane) not in table.triggers:
+        yield Step("trigger", _trigger_sql(lane, nullable))
+    assign, condition = fix_of(table, lane)
+    if facts is not None and facts.to_fix:
+        sql = f"UPDATE {name} SET {assign} WHERE {condition}"
+        yield Step("fix", sql, f"{lane.name}: mending rows first, in chunks, beside running producers")
+    envelope = changed.get("envelope")
+    if envelope is not None and envelope.charset not in {"", "utf8", "utf8mb4", "ascii", "binary"}:
+        text = f"{column_of(lane, 'envelope')} LONGTEXT CHARACTER SET utf8mb4 NOT NULL"
+        says = f"{lane.name}: turning envelope from {envelope.charset} to UTF-8"
+        yield Step("alter", f"ALTER TABLE {name} MODIFY {text}", says)
+    ascii_ids = facts is None or not facts.odd_ids
+    parts = [f"MODIFY {definition_for(o, lane, column, ascii_ids=ascii_ids)}" for o, column in changed.items()]
+    missing = [ours for ours in RULES if table.column(lane, ours) is None]
+    parts += [f"ADD COLUMN {definition_for(ours, lane, None)}" for ours in missing]
+    if table.engine.lower() != "innodb":
+        parts.append("ENGINE=InnoDB")
+    if parts:
+        yield Step("alter", f"ALTER TABLE {name} {', '.join(parts)}", f"{lane.name}: changing {len(parts)} columns")
+    yield from _after_columns(table, lane, server)
+
+
+def _after_columns(table: Table, lane: Lane, server: Server) -> Iterator[Step]:
+    name = statements.quoted(lane.name, "mysql")
+    created = table.column(lane, "created_at_ms")
+    if server.has_expression_defaults and not (created and "utc_timestamp" in (created.default or "").lower()):
+        default = statements.NOW["mysql"]
+        yield Step("alter", f"ALTER TABLE {name} ALTER COLUMN {column_of(lane, 'created_at_ms')} SET DEFAULT {default}")
+    if table.column(lane, "due_at_ms") is None:
+        yield Step("alter", f"ALTER TABLE {name} ADD COLUMN {definition('due_at_ms', 'mysql', lane)}")
+    if not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id")):
+        index = "event" if "event" not in table.indexes else "outboxd_event"
+        columns = f"{column_of(lane, 'app_code')}, {column_of(lane, 'event_id')}"
+        yield Step("alter", f"ALTER TABLE {name} ADD UNIQUE KEY {index} ({columns})", f"{lane.name}: building an index")
+    if "due" not in table.indexes:
+        columns = column_of(lane, "due_at_ms")
+        yield Step("alter", f"ALTER TABLE {name} ADD KEY due ({columns})", f"{lane.name}: building an index")
+
+
+def nulls_trigger(lane: Lane) -> str:
+    """The trigger's name that keeps INSERTs which write NULL working."""
+    return f"{lane.name[:50]}_nulls"
+
+
+def _trigger_sql(lane: Lane, nullable: Sequence[str]) -> str:
+    # Without it an older producer that writes worker_id NULL would fail, and its transaction with it.
+    values = []
+    for ours in nullable:
+        default = statements.NOW["mysql"] if ours == "created_at_ms" else default_of(ours)
+        values.append(f"NEW.{column_of(lane, ours)} = COALESCE(NEW.{column_of(lane, ours)}, {default})")
+    name, table = statements.quoted(nulls_trigger(lane), "mysql"), statements.quoted(lane.name, "mysql")
+    return f"CREATE TRIGGER {name} BEFORE INSERT ON {table} FOR EACH ROW SET {', '.join(values)}"

@@ -1,0 +1,110 @@
+"""Creates what is missing in an SQLite file, in one transaction. Columns are added, never changed."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+
+from outboxd.config.schema import COLUMNS, Lane
+from outboxd.errors import StoreRefused
+from outboxd.store import statements
+from outboxd.store.connection import Connection
+from outboxd.store.migrations import BOOKKEEPING, VERSION, definition, load, refuse_newer, statement, theirs
+
+OLDEST = (3, 35, 0)
+_REQUIRED = ("id", "event_id", "event_type", "room_id", "envelope")
+
+
+def check_library() -> None:
+    """Raises StoreRefused when the SQLite library is too old."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise StoreRefused(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 is the oldest that will do")
+
+
+def columns_of(connection: Connection, table: str) -> frozenset[str]:
+    """Names of a table's columns in lower case; none: there is no such table."""
+    rows = connection.query("SELECT LOWER(name) FROM pragma_table_xinfo(:table)", {"table": table})
+    return frozenset(str(row[0]) for row in rows)
+
+
+def index_of(connection: Connection, table: str, columns: Sequence[str], *, unique: bool) -> str | None:
+    """The name of an index, unique or not, of exactly these columns over all rows."""
+    indexes = connection.query(
+        'SELECT name, "unique" FROM pragma_index_list(:table) WHERE NOT partial', {"table": table}
+    )
+    for name, is_unique in indexes:
+        rows = connection.query("SELECT LOWER(name) FROM pragma_index_info(:name) ORDER BY seqno", {"name": name})
+        if bool(is_unique) == unique and [row[0] for row in rows] == [column.lower() for column in columns]:
+            return str(name)
+    return None
+
+
+def version_of(connection: Connection, lane: Lane) -> int | None:
+    """The version of the lane's table as written down."""
+    if not columns_of(connection, "outboxd_schema"):
+        return None
+    rows = connection.query("SELECT version FROM outboxd_schema WHERE lane = :lane", {"lane": lane.name})
+    return int(rows[0][0]) if rows else None
+
+
+def plan_sqlite(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
+    """The statements that create what is missing now."""
+    sql = [load("sqlite")[name] for name, table in BOOKKEEPING.items() if not columns_of(connection, table)]
+    return sql + [step for lane in lanes for step in _steps(connection, lane)]
+
+
+def fresh_sqlite(lane: Lane) -> list[str]:
+    """The statements that create a lane's table where there is none."""
+    return [
+        statement("lane", "sqlite", lane),
+        statement("event", "sqlite", lane, f"{lane.name}_event"),
+        statement("due", "sqlite", lane, f"{lane.name}_due"),
+    ]
+
+
+def _steps(connection: Connection, lane: Lane) -> Iterator[str]:
+    found = columns_of(connection, lane.name)
+    table = statements.quoted(lane.name, "sqlite")
+    if not found:
+        yield statement("lane", "sqlite", lane)
+    else:
+        missing = [ours for ours in COLUMNS if theirs(lane, ours).lower() not in found]
+        wrong = [theirs(lane, ours) for ours in missing if ours in _REQUIRED or ours in lane.columns]
+        if wrong:
+            raise StoreRefused(f"{lane.name} has no column {', '.join(wrong)}: name what holds it under `columns`")
+        for ours in missing:
+            yield f"ALTER TABLE {table} ADD COLUMN {definition(ours, 'sqlite', lane)}"
+    if not index_of(connection, lane.name, [theirs(lane, "app_code"), theirs(lane, "event_id")], unique=True):
+        yield statement("event", "sqlite", lane, f"{lane.name}_event")
+    if not index_of(connection, lane.name, [theirs(lane, "due_at_ms")], unique=False):
+        yield statement("due", "sqlite", lane, f"{lane.name}_due")
+
+
+def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[[str], None]) -> None:
+    """Create what is missing: all of it or nothing. A second one waits for the first, and finds nothing to do."""
+    check_library()
+    connection.begin()
+    try:
+        for name in BOOKKEEPING:
+            connection.execute(load("sqlite")[name])
+        said = [_init_lane(connection, lane) for lane in lanes]
+    except BaseException:
+        connection.rollback()
+        raise
+    connection.commit()
+    for line in said:
+        report(line)
+
+
+def _init_lane(connection: Connection, lane: Lane) -> str:
+    known = version_of(connection, lane)
+    refuse_newer(lane, known)
+    is_new = not columns_of(connection, lane.name)
+    steps = list(_steps(connection, lane))
+    for sql in steps:
+        connection.execute(sql)
+    params = {"lane": lane.name, "version": VERSION}
+    if known != VERSION:
+        connection.execute("REPLACE INTO outboxd_schema (lane, version) VALUES (:lane, :version)", params)
+    connection.execute("INSERT OR IGNORE INTO outboxd_lane (lane) VALUES (:lane)", {"lane": lane.name})
+    if known == VERSION and not steps:
+        return f"{lane.name}: nothing to do, it has version {VERSION}"
+    return f"{lane.name}: {'created' if is_new else 'migrated'}, it has version {VERSION}"

@@ -1,0 +1,62 @@
+"""The tables as they are today, one .sql file per dialect, and how their statements and column definitions are read."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from outboxd.config.schema import Lane
+from outboxd.errors import StoreRefused
+from outboxd.store import statements
+
+VERSION = 1
+"""Of a lane's table, in outboxd_schema. It rises with every change here that an existing table must follow."""
+
+BOOKKEEPING = {"schema": "outboxd_schema", "lanes": "outboxd_lane"}
+"""Tables beside the lanes, by the names of their statements."""
+
+NO_EXPRESSION_DEFAULT = "0"
+"""The default of created_at_ms where the server knows only constants (MySQL before 8.0.13): unknown."""
+
+
+@cache
+def load(dialect: str) -> Mapping[str, str]:
+    """Statements of `{dialect}.sql` by their names, line by line as they stand there."""
+    text = (files(__package__) / f"{dialect}.sql").read_text(encoding="utf-8")
+    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
+    return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def statement(name: str, dialect: str, lane: Lane, index: str = "", *, constant_default: bool = False) -> str:
+    """One statement for a lane. index: the name for {index}."""
+    sql = load(dialect)[name].replace("{index}", statements.quoted(index, dialect) if index else "")
+    if constant_default:
+        sql = sql.replace("{now}", NO_EXPRESSION_DEFAULT)
+    return statements.render(sql, dialect, lane.name, lane.columns)
+
+
+def definition(ours: str, dialect: str, lane: Lane) -> str:
+    """`name` TYPE … to add one of our columns, under the name that it has in the lane's table.
+
+    Its default is constant: when rows that are there already were created, nobody knows.
+    """
+    found = re.search(rf"^  {ours} (.+?),?$", load(dialect)["lane"], flags=re.MULTILINE)
+    if not found:
+        raise AssertionError(f"no column {ours} in {dialect}.sql")
+    text = found[1].replace("({now})", NO_EXPRESSION_DEFAULT).replace("{now}", NO_EXPRESSION_DEFAULT)
+    text = statements.render(text, dialect, lane.name, lane.columns)
+    return f"{statements.quoted(theirs(lane, ours), dialect)} {text}"
+
+
+def theirs(lane: Lane, ours: str) -> str:
+    """The name that one of our columns has in the lane's table."""
+    return lane.columns.get(ours, ours)
+
+
+def refuse_newer(lane: Lane, version: int | None) -> None:
+    """Raises StoreRefused for a table that a newer outboxd made."""
+    if version is not None and version > VERSION:
+        raise StoreRefused(
+            f"{lane.name} has version {version} and this outboxd knows {VERSION}: use the outboxd that migrated it, "
+            "or a newer one"
+        )

@@ -1,0 +1,97 @@
+-- What operators do, for both dialects. {due_index} makes the server read the index on due_at_ms, which it would pass over
+-- for the primary key when rows come in the order of ids: that would read every delivered row. {ids} is a list of numbers.
+-- Rows are changed by primary key, with their status checked again.
+
+-- name: enqueue
+INSERT INTO {table} (app_code, event_id, event_type, room_id, envelope, content_type, headers, next_retry_at_ms,
+                     created_at_ms)
+VALUES (:app, :event, :type, :room, :payload, :content, :head, CASE WHEN :delay > 0 THEN {now} + :delay ELSE 0 END,
+        {now})
+
+-- name: identify
+-- The unique index.
+SELECT id, status FROM {table} WHERE app_code = :app AND event_id = :event
+
+-- name: now
+SELECT {now}
+
+-- name: lane
+SELECT paused, paused_by FROM outboxd_lane WHERE lane = :lane
+
+-- name: set_paused
+UPDATE outboxd_lane SET paused = :paused, paused_by = :who, updated_at_ms = {now} WHERE lane = :lane
+
+-- name: count_class
+-- {due_index}: one range, at most :most rows of it. The row tells whether it is being delivered.
+SELECT state, COUNT(*) AS counted, MIN(since) AS oldest
+FROM (SELECT status AS state,
+             CASE WHEN created_at_ms = 0 THEN NULL
+                  WHEN status = 'pending' AND next_retry_at_ms > created_at_ms THEN next_retry_at_ms
+                  ELSE created_at_ms END AS since
+      FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high ORDER BY due_at_ms, id LIMIT :most) AS seen
+GROUP BY state
+
+-- name: count_failed
+-- {due_index} alone, at most :most entries of it.
+SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 LIMIT :most) AS seen
+
+-- name: next_due
+-- {due_index}: the first entry of a range.
+SELECT due_at_ms FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high ORDER BY due_at_ms LIMIT 1
+
+-- name: next_app
+-- The unique index: from one app_code to the next, one entry each.
+SELECT MIN(app_code) FROM {table} WHERE app_code > :after
+
+-- name: first_app
+SELECT MIN(app_code) FROM {table}
+
+-- name: find
+-- The unique index.
+SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token, lock_until_ms,
+       retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms, delivered_at_ms, due_at_ms,
+       {envelope_bytes}, {now}
+FROM {table} WHERE app_code = :app AND event_id = :event
+
+-- name: kill
+-- A worker that publishes it meanwhile finds its token gone: its settle is lost.
+UPDATE {table} {by_key}
+SET status = 'failed', claim_token = 0, lock_until_ms = 0, last_error = :why, updated_at_ms = {now}
+WHERE id = :id AND status = :seen AND claim_token = :seen_token
+
+-- name: failed_up
+-- {due_index} alone: dead letters behind an id.
+SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 AND id > :position ORDER BY id LIMIT :most
+
+-- name: failed_down
+-- {due_index} alone: dead letters before an id, newest first.
+SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 AND id < :position ORDER BY id DESC LIMIT :most
+
+-- name: dead_rows
+-- Primary key.
+SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token, lock_until_ms,
+       retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms, delivered_at_ms, due_at_ms,
+       {envelope_bytes}, {now}
+FROM {table} WHERE id IN ({ids}) AND status = 'failed' AND {wanted} ORDER BY id DESC
+
+-- name: dead_published_to
+-- Primary key.
+SELECT id, COALESCE(published_to, '') FROM {table}
+WHERE id IN ({ids}) AND status = 'failed' AND {wanted} ORDER BY id
+
+-- name: wanted
+-- Not a statement: what a filter asks of a dead letter, for {wanted}. NULL: anything. last_error says what it died of.
+(:event IS NULL OR event_id = :event) AND (:type IS NULL OR {type_matches}) AND (:room IS NULL OR room_id = :room)
+AND (:app IS NULL OR app_code = :app) AND (:since IS NULL OR updated_at_ms >= :since)
+AND (:until IS NULL OR updated_at_ms < :until) AND (:error IS NULL OR last_error LIKE :error ESCAPE '!')
+
+-- name: replay
+-- Primary key; published_to as it was read, so that nobody who accepted the event since is asked again.
+UPDATE {table} {by_key}
+SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, lock_until_ms = 0, claim_token = 0,
+    published_to = :names, updated_at_ms = {now}
+WHERE id IN ({ids}) AND status = 'failed' AND COALESCE(published_to, '') = :seen
+
+-- name: purge
+-- Primary key.
+DELETE FROM {table} WHERE id IN ({ids}) AND status = 'failed' AND {wanted}

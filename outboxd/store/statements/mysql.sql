@@ -1,0 +1,99 @@
+-- The relay's own statements for MySQL 8.0.1+ and MariaDB 10.6+. READ COMMITTED; rows are locked by SELECT ... SKIP
+-- LOCKED and then changed by primary key, never by a secondary index's condition: claims would lock index -> row, settles
+-- row -> index, and deadlock.
+
+-- name: peek
+-- Index due, two ranges; LIMIT 1 each. No locks.
+SELECT {now},
+       (SELECT paused FROM outboxd_lane WHERE lane = :lane),
+       EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
+               WHERE due_at_ms = :fresh AND id > :after AND lock_until_ms <= {now}
+               LIMIT 1),
+       EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
+               WHERE due_at_ms BETWEEN :due AND {now} AND lock_until_ms <= {now} LIMIT 1)
+
+-- name: claim_equal
+-- Index due: one due value, behind an id. Payloads up to `inline` bytes come at once, so that rows of usual size need no
+-- second statement and `limit` of them never exceed the byte budget.
+SELECT id, event_id, event_type, room_id, app_code, IF(LENGTH(envelope) <= :inline, envelope, NULL), content_type,
+       headers, retry_count, created_at_ms, COALESCE(published_to, ''), last_error, status, due_at_ms, LENGTH(envelope)
+FROM {table} FORCE INDEX (due)
+WHERE due_at_ms = :due AND id > :after AND lock_until_ms <= {now}
+ORDER BY id LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- name: claim_range
+-- Index due: a range of due values.
+SELECT id, event_id, event_type, room_id, app_code, IF(LENGTH(envelope) <= :inline, envelope, NULL), content_type,
+       headers, retry_count, created_at_ms, COALESCE(published_to, ''), last_error, status, due_at_ms, LENGTH(envelope)
+FROM {table} FORCE INDEX (due)
+WHERE due_at_ms BETWEEN :due AND {now} AND lock_until_ms <= {now}
+ORDER BY due_at_ms, id LIMIT :limit FOR UPDATE SKIP LOCKED
+
+-- name: take
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease
+WHERE id IN ({ids})
+
+-- name: take_suspect
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease,
+    retry_count = retry_count + 1
+WHERE id IN ({ids})
+
+-- name: settle_delivered
+-- The usual end. Everything it writes has a fixed width and is never null, so that no row outgrows its page.
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 'delivered', last_error = NULL, updated_at_ms = {now}, delivered_at_ms = {now}
+WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'delivering'
+
+-- name: settle_released
+-- lock_until_ms before status: MySQL assigns from left to right.
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET lock_until_ms = 0, updated_at_ms = {now},
+    status = IF(retry_count > 0 OR last_error IS NOT NULL, 'retryable', 'pending')
+WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'delivering'
+
+-- name: settle_each
+-- Outcomes that differ from row to row, as a table of their own; read first (STRAIGHT_JOIN), rows found by primary key.
+-- Its columns are named so that no renaming of ours (`columns`) can touch them.
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
+         o_id BIGINT PATH '$[0]', o_token BIGINT PATH '$[1]', o_status VARCHAR(16) PATH '$[2]',
+         o_counted INT PATH '$[3]', o_delay BIGINT PATH '$[4]',
+         o_error VARCHAR(512) CHARACTER SET utf8mb4 PATH '$[5]',
+         o_names VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]')) AS o
+       STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.id = o_id
+SET t.retry_count = t.retry_count + o_counted,
+    t.next_retry_at_ms = IF(o_status = 'retryable', {now} + o_delay, t.next_retry_at_ms),
+    t.lock_until_ms = IF(o_status = 'retryable', 0, t.lock_until_ms),
+    t.last_error = o_error,
+    t.published_to = COALESCE(o_names, t.published_to),
+    t.delivered_at_ms = IF(o_status = 'delivered', {now}, t.delivered_at_ms),
+    t.updated_at_ms = {now},
+    t.status = o_status
+WHERE t.claim_token = o_token AND t.status = 'delivering'
+
+-- name: tokens
+SELECT id, claim_token, status FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- name: payloads
+SELECT id, envelope FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- name: fetch
+SELECT id, event_id, event_type, room_id, app_code, envelope, content_type, headers, retry_count, created_at_ms,
+       COALESCE(published_to, ''), last_error
+FROM {table} FORCE INDEX (PRIMARY)
+WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+
+-- name: renew
+UPDATE {table} FORCE INDEX (PRIMARY) SET lock_until_ms = {now} + :lease
+WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+
+-- name: hurry
+UPDATE {table} FORCE INDEX (PRIMARY) SET next_retry_at_ms = {now}
+WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'retryable' AND next_retry_at_ms > {now}
+
+-- name: unfinished
+SELECT EXISTS (SELECT 1 FROM {table} FORCE INDEX (due) WHERE due_at_ms = :fresh LIMIT 1)
+    OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (due) WHERE due_at_ms BETWEEN 0 AND {now} LIMIT 1)
+    OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
+               WHERE due_at_ms > {now} AND due_at_ms < :fresh AND status <> 'pending' LIMIT 1)

@@ -1,0 +1,132 @@
+"""Dead letters: listed, counted, replayed and purged, on every kind of database."""
+
+from collections.abc import Callable
+
+import pytest
+
+from outboxd.config.schema import Lane
+from outboxd.store.api import FAILED, FRESH, ZERO, Store, Want
+from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list, purge, replay
+from tests.contract.conftest import Table
+
+ANY = DeadFilter()
+
+
+def dead(table: Table, **columns: object) -> int:
+    """A dead letter."""
+    usual: dict[str, object] = {"status": FAILED, "retry_count": 10, "last_error": "500 boom", "updated_at_ms": 1000}
+    return table.insert(**{**usual, **columns})
+
+
+def test_dead_letters_are_listed_newest_first_and_paged(table: Table, lane: Lane) -> None:
+    """A page ends at an id, so that letters which come or go meanwhile shift nothing."""
+    ids = [dead(table) for _ in range(5)]
+    table.insert_many(3)
+    table.insert(status="delivered")
+    first = dead_list(table.connection, lane, ANY, limit=2)
+    assert [letter.id for letter in first] == [ids[4], ids[3]]
+    rest = dead_list(table.connection, lane, ANY, limit=9, before_id=first[-1].id)
+    assert [letter.id for letter in rest] == [ids[2], ids[1], ids[0]]
+    assert dead_count(table.connection, lane, ANY) == (5, False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        (DeadFilter(event_id="b"), {2}),
+        (DeadFilter(event_id="b", app="other"), set()),
+        (DeadFilter(event_type="RoomClosed"), {2}),
+        (DeadFilter(event_type="Room*"), {1, 2}),
+        (DeadFilter(event_type="*Sen_"), set()),  # no wildcard but the star
+        (DeadFilter(event_type="room*"), set()),  # types have a case
+        (DeadFilter(room="r2"), {2, 3}),
+        (DeadFilter(app="app"), {1, 2}),
+        (DeadFilter(since_ms=2000), {2, 3}),
+        (DeadFilter(since_ms=2000, until_ms=3000), {2}),
+        (DeadFilter(error="100%"), {2}),
+        (DeadFilter(error="e_x!"), {3}),
+        (DeadFilter(error="%"), {2}),
+        (DeadFilter(room="r2", error="BOOM"), {3}),
+    ],
+)
+def test_dead_letters_are_filtered(table: Table, lane: Lane, wanted: DeadFilter, numbers: set[int]) -> None:
+    """What is listed with a filter is what replay and purge with that filter take: one mistake here deletes events."""
+    letters = {
+XX            table, event_id="b", event_type="RoomClosed", room_id="r2", updated_at_ms=2000, last_error="is 100% full"
+        ): 2,
+        dead(
+            table,
+            event_id="c",
+            event_type="GiftSent",
+            room_id="r2",
+            updated_at_ms=3000,
+            last_error="boom e_x!",
+            app_code="z",
+        ): 3,
+    }
+    table.insert(event_id="d", event_type="RoomCreated", room_id="r2", updated_at_ms=2000, last_error="100% boom e_x!")
+    assert {letters[found.id] for found in dead_list(table.connection, lane, wanted)} == numbers
+    assert dead_count(table.connection, lane, wanted) == (len(numbers), False)
+    assert sum(replay(table.connection, lane, wanted)) == len(numbers)
+    assert {number for row_id, number in letters.items() if table.status(row_id) == "pending"} == numbers
+
+
+def test_a_replayed_event_starts_anew_under_its_own_id(table: Table, lane: Lane) -> None:
+    """Receivers dedupe by event_id, so it stays; those that accepted it are not asked again, those that refused it are."""
+    row_id = dead(table, event_id="e", published_to="bus,!im,log", claim_token=77, next_retry_at_ms=5)
+    assert list(replay(table.connection, lane, ANY)) == [1]
+    row = table.row(row_id)
+    assert (row["event_id"], row["status"], row["retry_count"], row["due_at_ms"]) == ("e", "pending", 0, FRESH)
+    assert (row["published_to"], row["last_error"]) == ("bus,log", "500 boom")
+    assert (row["claim_token"], row["lock_until_ms"]) == (0, 0)
+
+
+def test_a_replay_to_all_asks_every_publisher_again(table: Table, lane: Lane) -> None:
+    """After a receiver lost its data."""
+    ids = [dead(table, published_to=names) for names in ("bus,!im", "!im", None)]
+    assert sum(replay(table.connection, lane, ANY, to_all=True)) == 3
+    assert [table.row(row_id)["published_to"] for row_id in ids] == [None, None, None]
+
+
+def test_a_replay_goes_by_chunks_and_takes_nothing_twice(table: Table, lane: Lane) -> None:
+    """G9: a million dead letters are no one statement, and one that dies again at once would be replayed for ever."""
+    ids = [dead(table) for _ in range(7)]
+    chunks = replay(table.connection, lane, ANY, batch=3)
+    assert next(chunks) == 3
+    for row_id in ids[:3]:
+        table.change(row_id, status="failed")
+    later = dead(table)
+    assert list(chunks) == [3, 2]
+    assert table.status(later) == "pending"
+    assert [table.status(row_id) for row_id in ids] == ["failed"] * 3 + ["pending"] * 4
+
+
+def test_replay_leaves_alone_what_is_no_dead_letter(table: Table, lane: Lane) -> None:
+    """A second operator, or a filter that is too wide, must not publish delivered events again."""
+    ids = [
+        table.insert(status=status, event_id=status) for status in ("pending", "delivering", "delivered", "retryable")
+    ]
+    before = [table.row(row_id) for row_id in ids]
+    assert list(replay(table.connection, lane, ANY)) == []
+    assert list(replay(table.connection, lane, DeadFilter(event_id="delivered"))) == []
+    assert list(purge(table.connection, lane, DeadFilter(event_id="delivered"))) == []
+    assert [table.row(row_id) for row_id in ids] == before
+
+
+def test_purge_deletes_dead_letters_only(table: Table, lane: Lane) -> None:
+    """What is purged is gone, so it has to be exactly what the list showed."""
+    ids = [dead(table, room_id=room) for room in ("r1", "r2", "r1", "r1")]
+    kept = table.insert(room_id="r1")
+    assert list(purge(table.connection, lane, DeadFilter(room="r1", limit=2), batch=1)) == [1, 1]
+    assert [letter.id for letter in dead_list(table.connection, lane, ANY)] == [ids[3], ids[1]]
+    assert table.status(kept) == "pending"
+
+
+def test_a_replayed_event_is_claimed_again(table: Table, lane: Lane, store: Store, want: Callable[..., Want]) -> None:
+    """The whole point of it."""
+    row_id = dead(table)
+    list(replay(table.connection, lane, ANY))
+    _, claim = store.exchange((), want(), ZERO)
+    assert [(event.id, event.retry_count) for event in claim.events] == [(row_id, 0)]
+
+

@@ -1,0 +1,1 @@
+"""How each real server that the tests need is found or started."""

@@ -1,0 +1,138 @@
+"""Whatever is thrown at it: a configuration or a ConfigError of short lines without secrets, and nothing else."""
+
+import json
+import string
+import traceback
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from outboxd import redact
+from outboxd.config import keys, lanes, load, publishers
+from outboxd.config.schema import COLUMNS, Config
+from outboxd.errors import ConfigError
+
+SECRET = "Kq7Zx-planted-9vW2"
+
+NAMES = sorted(
+    {
+        *load.TOP, *load.DATABASE, *keys.SUPERVISOR, *keys.LOG, *keys.BREAKER, *lanes.KEYS, *publishers.OF_EVERY,
+        *publishers.KEYS["http"], *publishers.KEYS["python"], *COLUMNS, "type", "<<", "room_outbox", "hook", "X-Api-Key",
+    }
+)  # fmt: skip
+WORDS = (
+    "", "console", "http", "null", "python", "hook", "direct", "mq", "3s", "-1s", "16MiB", "*", "!", "yes", "5", "json",
+    "http://h/", "mysql://u@h/d", "sqlite:///x.db", "${X}", "${X:-1}", "${S}", "${", "/", "/dev/null", "\x00", "\ud800",
+    "a.b:c", "room_outbox", "{lane}", "9" * 40,
+)  # fmt: skip
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(WORDS), st.text(max_size=20))
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(NAMES) | st.text(), inner, max_size=5),
+    max_leaves=25,
+)
+SECTIONS = st.fixed_dictionaries({}, optional={name: VALUES for name in load.TOP})
+HTTP = st.fixed_dictionaries({"type": st.just("http")}, optional={name: VALUES for name in publishers.KEYS["http"]})
+LANE = st.fixed_dictionaries({}, optional={name: VALUES for name in lanes.KEYS})
+NEARLY = st.fixed_dictionaries(
+    {"publishers": st.fixed_dictionaries({"hook": HTTP}), "lanes": st.fixed_dictionaries({"room_outbox": LANE})},
+    optional={
+        "database": st.fixed_dictionaries({}, optional={name: VALUES for name in load.DATABASE}),
+        "outbox_worker": LANE,
+        "log": VALUES,
+    },
+)
+SLOW = settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def outcome(text: str, environ: dict[str, str] | None = None) -> str:
+    """All that could be seen of reading the text: the problems, or the configuration and its warnings."""
+    try:
+        config = load.parse(text, environ or {}, "outbox.yaml")
+    except ConfigError as error:
+        assert error.problems
+        for problem in error.problems:
+            assert problem == problem.splitlines()[0]
+            assert problem.isprintable()
+            assert len(problem) <= 300
+        assert error.__context__ is None
+        return "".join(traceback.format_exception(error))
+    assert isinstance(config, Config)
+    return repr(config)
+
+
+@SLOW
+@given(st.text() | st.text(alphabet=string.printable, max_size=200) | st.text(alphabet="[]{}:,-#&*!|>'\"%@`? \n\ta<"))
+@example("%YAML 1.99999999999999999999999999\n---\n")
+@example("a: !<tag:yaml.org,2002:str> b")
+@example("? ? ? a")
+@example("\x85")
+def test_any_text_is_a_configuration_or_problems(text: str) -> None:
+    outcome(text)
+
+
+@SLOW
+@given(content=st.binary(max_size=200) | st.text().map(lambda text: text.encode("utf-16")))
+def test_any_file_is_a_configuration_or_problems(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "outbox.yaml"
+    path.write_bytes(content)
+    try:
+        load.load(str(path), {})
+    except ConfigError as error:
+        assert all(len(problem.splitlines()) == 1 and len(problem) <= 300 for problem in error.problems)
+
+
+@SLOW
+@given(SECTIONS | NEARLY | VALUES)
+def test_any_nesting_of_known_keys_is_a_configuration_or_problems(document: Any) -> None:
+    outcome(json.dumps(document), {"S": SECRET})
+
+
+PLANTS = st.sampled_from(
+    [
+        ("database", "url", "mysql://u:{}@h/d"),
+        ("database", "url", "mysql://u:{}/@h/d"),
+        ("database", "url", "mysql://u:{}#@h/d?x"),
+        ("database", "url", "{}"),
+        ("database", "password_file", "FILE"),
+        ("hook", "url", "https://u:{}@h/"),
+        ("hook", "url", "https://{}@h/?a"),
+        ("hook", "url", "https://h/?token={}"),
+        ("hook", "url", "ftp://u:{}@h"),
+        ("hook", "headers", {"Authorization": "Bearer {}"}),
+        ("hook", "headers", {"X-Api-Key": "{}\n"}),
+        ("hook", "headers", {"X-Api-Key: {}": None}),
+        ("hook", "headers", {"X-Api-Key": ["{}"]}),
+        ("hook", "headers", "{}"),
+        ("hook", "authorization_file", "FILE"),
+        ("hook", "secret_file", "FILE"),
+        ("hook", "authorization", "{}"),
+        ("hook", "secret", "whsec_{}"),
+        ("database", "password", "{}"),
+    ]
+)
+
+
+def planted(value: Any, secret: str, file: str) -> Any:
+    if isinstance(value, dict):
+        return {planted(name, secret, file): planted(item, secret, file) for name, item in value.items()}
+    if isinstance(value, list):
+        return [planted(item, secret, file) for item in value]
+    return value.replace("{}", secret).replace("FILE", file) if isinstance(value, str) else value
+
+
+@SLOW
+@given(document=NEARLY, plants=st.lists(PLANTS, min_size=1, max_size=4), by_environment=st.booleans())
+def test_no_planted_secret_is_ever_shown(
+    tmp_path: Path, document: Any, plants: list[tuple[str, str, Any]], by_environment: bool
+) -> None:
+    """G11: not in a problem, not in a traceback, not in a repr or a warning, however broken the rest of the file is."""
+    (tmp_path / "secret").write_text(SECRET)
+    for where, key, value in plants:
+        section = document.setdefault("database", {}) if where == "database" else document["publishers"]["hook"]
+        section[key] = planted(value, "${S}" if by_environment else SECRET, str(tmp_path / "secret"))
+    with patch.object(redact, "_known", frozenset()):
+        assert SECRET not in outcome(json.dumps(document), {"S": SECRET, "X": SECRET})

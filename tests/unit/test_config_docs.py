@@ -1,0 +1,182 @@
+"""docs/configuration.md and the files in etc/ say what is true."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from outboxd.config import keys, lanes, load, publishers, schema
+from outboxd.config.load import parse
+
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()
+SECRETS = {
+    "database_password": "secret-of-the-database",
+    "webhook_authorization": "Bearer secret-of-the-receiver",
+    "webhook_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+}
+
+
+class Row(NamedTuple):
+    key: str
+    kind: str
+    default: str
+    example: str
+    meaning: str
+
+
+def rows() -> list[Row]:
+    cells = (re.split(r"(?<!\\) \| ", line.strip("| ")) for line in DOCUMENT.splitlines() if line.startswith("| `"))
+    return [Row(*(cell.strip() for cell in row)) for row in cells if len(row) == 5]
+
+
+def known_keys() -> set[str]:
+    def below(path: str, table: Mapping[str, object]) -> set[str]:
+        return {path + name for name in table}
+
+    http, python = publishers.KEYS["http"], publishers.KEYS["python"]
+    named = {**http, **python, "type": None}
+    del named["breaker"]
+    return (
+        below("", load.TOP)
+        | below("database.", load.DATABASE)
+        | below("supervisor.", keys.SUPERVISOR)
+        | below("outbox_worker.", lanes.KEYS)
+        | below("publishers.<name>.", named)
+        | below("publishers.<name>.breaker.", keys.BREAKER)
+        | below("log.", keys.LOG)
+    )
+
+
+def document_with(key: str, value: str, tmp_path: Path) -> str:
+    """A file in which only this key is given, beside what no file can do without."""
+    for name in re.findall(r"/run/secrets/(\S+)", value):
+        (tmp_path / name).write_text(SECRETS.get(name, "certificate"))
+    value = value.replace("/run/secrets", str(tmp_path))
+    *sections, last = key.replace("<name>", "hook").split(".")
+    own: dict[str, dict[str, str]] = {
+        "outbox_worker": {"direct": "[console]"},
+        "publishers": {"console": "{type: console}", "webhook": "{type: console}"},
+    }
+    if sections[:1] == ["publishers"]:
+        breaker = sections[2:] == ["breaker"]
+        given = {"type": "python", "target": "'a:b'"} if last in publishers.KEYS["python"] else {}
+        given = given if last in ("target", "threads") else {"type": "http", "url": "http://h/"}
+        if last == "client_key_file":
+            given["client_cert_file"] = value
+        if last == "type":
+            given = {}
+        given[last] = value
+        if breaker:
+            given = {"type": "console", "breaker": f"{{{last}: {value}}}"}
+        own["publishers"]["hook"] = "{" + ", ".join(f"{name}: {item}" for name, item in given.items()) + "}"
+    elif sections:
+        own.setdefault(sections[0], {})[last] = value
+        if last == "password_file" and value != "null":
+            own[sections[0]]["url"] = "mysql://u@h/d"
+    text = "".join(
+        f"{section}:\n" + "".join(f"  {name}: {item}\n" for name, item in mapping.items())
+        for section, mapping in own.items()
+        if section != key
+    )
+    return text if sections else f"{text}{key}: {value}\n"
+
+
+def plain(cell: str) -> str:
+    return cell.strip("`")
+
+
+def test_every_key_is_documented_once_and_no_other() -> None:
+    documented = [plain(row.key) for row in rows()]
+    assert len(documented) == len(set(documented))
+    assert set(documented) == known_keys()
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: plain(row.key))
+def test_the_documented_default_is_what_holds_without_the_key(row: Row, tmp_path: Path) -> None:
+    """Setting a key to its default must change nothing."""
+    if row.default == "none" or plain(row.key) in ("outbox_worker", "publishers"):
+        assert row.default == "none" or row.default == "`{}`"
+        return
+    given = parse(document_with(plain(row.key), plain(row.default), tmp_path), {}, "given")
+    *_, last = plain(row.key).split(".")
+    without = re.sub(rf"\b{last}: {re.escape(plain(row.default))}(, )?", "", document_with(*_pair(row), tmp_path))
+    assert given == parse(without.replace(", }", "}"), {}, "without")
+
+
+def _pair(row: Row) -> tuple[str, str]:
+    return plain(row.key), plain(row.default)
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: plain(row.key))
+def test_the_documented_example_can_be_used(row: Row, tmp_path: Path) -> None:
+    key, example = plain(row.key), plain(row.example)
+    if key in ("outbox_worker", "publishers", "lanes"):
+        text = f"{key}: {example}\n" + "".join(
+            f"{section}: {value}\n"
+            for section, value in (
+                ("outbox_worker", "{direct: [console]}"),
+                ("publishers", "{console: {type: console}}"),
+            )
+            if section != key
+        )
+    else:
+        text = document_with(key, example, tmp_path)
+    assert parse(text, {}, "example").warnings == ()
+
+
+def test_the_defaults_are_those_of_the_schema() -> None:
+    """Pinned by hand: a default is a promise to who never wrote the key."""
+    lane = schema.Lane(name="x")
+    assert (lane.concurrency, lane.poll_interval_s, lane.batch_size, lane.publish_timeout_s, lane.lease_s) == (
+        4, 1, 100, 3, 15,
+    )  # fmt: skip
+    assert (lane.max_inflight_bytes, lane.max_event_bytes, lane.max_retry_count) == (16 * 2**20, 8 * 2**20, 10)
+    assert (lane.initial_backoff_s, lane.max_backoff_s, lane.direct) == (5, 300, ())
+    supervisor = schema.Supervisor()
+    assert (supervisor.restart_backoff_s, supervisor.restart_backoff_max_s) == (0.5, 30)
+    assert (supervisor.stable_after_s, supervisor.startup_timeout_s) == (60, 30)
+    assert (schema.Database().connect_timeout_s, schema.Database().statement_timeout_s) == (5, 5)
+    assert schema.Breaker() == schema.Breaker(
+        enabled=True, distinct_events=5, dead_brake=20, initial_probe_s=1, max_probe_s=30
+    )
+
+
+@pytest.mark.parametrize("column", schema.COLUMNS)
+def test_every_column_that_can_be_renamed_is_documented(column: str) -> None:
+    assert f"`{column}`" in DOCUMENT
+
+
+def test_the_configuration_at_the_top_of_the_document_can_be_used(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    for name, secret in SECRETS.items():
+        (tmp_path / name).write_text(secret)
+    config = parse(text.replace("/run/secrets", str(tmp_path)), {}, "document")
+    assert config.lanes["orders_outbox"].lease_s == 32
+    assert config.warnings == ()
+
+
+def load_etc(name: str, environ: dict[str, str]) -> schema.Config:
+    return load.load(str(ROOT / "etc" / name), environ)
+
+
+def test_the_embedded_default_can_be_used_as_it_is() -> None:
+    config = load_etc("outbox.yaml", {})
+    assert config.database == schema.Database()
+    assert {name: lane.direct for name, lane in config.lanes.items()} == {"room_outbox": ("console",)}
+    assert config.publishers == {"console": schema.Console(name="console")}
+    assert config.warnings == ()
+
+
+def test_the_configuration_for_docker_takes_its_addresses_from_the_environment() -> None:
+    environ: dict[str, Any] = {
+        "OUTBOXD_DATABASE_URL": "mysql://u:secret-of-docker@db/app",
+        "OUTBOXD_WEBHOOK_URL": "http://receiver:9000/events",
+    }
+    config = load_etc("outbox.docker.yaml", environ)
+    assert (config.database.host, config.database.name, config.database.password) == ("db", "app", "secret-of-docker")
+    assert config.publishers == {"webhook": schema.Http(name="webhook", url="http://receiver:9000/events")}
+    assert config.lanes["room_outbox"].direct == ("webhook",)
+    assert config.warnings == ()

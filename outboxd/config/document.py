@@ -28,8 +28,9 @@ _WORDS: Mapping[str, object] = {
     **dict.fromkeys(("true", "yes", "on"), True),
     **dict.fromkeys(("false", "no", "off"), False),
 }
-# What an error of PyYAML quotes of the text, single characters and names of tokens excepted: it may be a secret's part.
-_QUOTED = re.compile(r"'(?!(?:<[a-z -]+>|\\?.)')[^']*'|\"(?!.\")[^\"]*\"")
+# What an error of PyYAML may quote of the text: names of tokens and single characters. More may be a secret's part.
+_QUOTED = re.compile(r"'([^']*)'|\"([^\"]*)\"")
+_HARMLESS = re.compile(r"<[a-z -]+>|\\?.")
 
 # What PyYAML 6 raises beside its own errors, for escapes such as "\Uffffffff" or a %YAML line with endless digits.
 _PARSER_ERRORS = (ValueError, OverflowError, IndexError, KeyError, AttributeError, TypeError, RecursionError)
@@ -50,7 +51,7 @@ def read(text: str, environ: Mapping[str, str], report: Report) -> object:
         return _Builder(text, environ).document(Place(report))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        problem = _QUOTED.sub("this", error.problem or "not YAML")
+        problem = _QUOTED.sub(_harmless, error.problem or "not YAML")
         if mark is not None:
             problem = f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
     except yaml.reader.ReaderError as error:
@@ -198,6 +199,10 @@ class _Builder:
         if used:
             place.report.substituted.update((result, result.strip()))
         return None if problems else result
+
+
+def _harmless(found: re.Match[str]) -> str:
+    return found.group() if _HARMLESS.fullmatch(found[1] or found[2] or "") else "this"
 
 
 def _at(event: yaml.Event) -> str:

@@ -66,7 +66,13 @@ class Route:
     """One publisher of the lane, its filter (`wants`: event_type → is it for this publisher), gate and rate."""
 
     def __init__(
-        self, name: str, publisher: Publisher, gate: Gate, wants: Callable[[str], bool], max_rate: float, max_hold_s: float
+        self,
+        name: str,
+        publisher: Publisher,
+        gate: Gate,
+        wants: Callable[[str], bool],
+        max_rate: float,
+        max_hold_s: float,
     ) -> None:
         self.name = name
         self.publisher = publisher

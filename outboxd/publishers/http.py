@@ -165,12 +165,15 @@ class HttpPublisher:
         for transfer in self._transfers.values():
             if transfer not in self._idle and transfer not in self._loaded:
                 self._multi.remove_handle(transfer.handle)
+        transfers, self._transfers = self._transfers, {}
+        if not transfers:  # closed before
+            return
         # curl waits for its resolver threads, and has no time-out for that.
         closer = threading.Thread(target=self._multi.close, name="curl-close", daemon=True)
         closer.start()
         closer.join(max(0.0, deadline_s - time.monotonic()))
         if not closer.is_alive():
-            for transfer in self._transfers.values():
+            for transfer in transfers.values():
                 transfer.handle.close()
             self._epoll.close()
 

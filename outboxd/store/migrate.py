@@ -77,9 +77,8 @@ def print_sql(dialect: str, lanes: Sequence[Lane], connection: Connection | None
         for lane in lanes:
             found += fresh_sqlite(lane) if dialect == "sqlite" else [statement("lane", dialect, lane)]
     for lane in lanes:
-        found.append(f"REPLACE INTO outboxd_schema (lane, version) VALUES ('{lane.name}', {VERSION})")
-        ignore = "INSERT OR IGNORE" if dialect == "sqlite" else "INSERT IGNORE"
-        found.append(f"{ignore} INTO outboxd_lane (lane) VALUES ('{lane.name}')")
+        for name in ("write_version", "write_lane"):
+            found.append(load(dialect)[name].replace(":lane", f"'{lane.name}'").replace(":version", str(VERSION)))
     return "\n".join([*notes, *(f"{sql};" for sql in found)]) + "\n"
 
 

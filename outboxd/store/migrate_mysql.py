@@ -158,10 +158,9 @@ def _write_down(run: _Run, work: Work) -> None:
     lane = work.lane
     known = stored_version(run.connection, lane)
     if known != VERSION:
-        params = {"lane": lane.name, "version": VERSION}
-        run.connection.execute("REPLACE INTO outboxd_schema (lane, version) VALUES (:lane, :version)", params)
+        run.connection.execute(load("mysql")["write_version"], {"lane": lane.name, "version": VERSION})
     if not run.connection.query("SELECT 1 FROM outboxd_lane WHERE lane = :lane", {"lane": lane.name}):
-        run.connection.execute("INSERT INTO outboxd_lane (lane) VALUES (:lane)", {"lane": lane.name})
+        run.connection.execute(load("mysql")["write_lane"], {"lane": lane.name})
     if known == VERSION and not work.steps:
         run.report(f"{lane.name}: nothing to do, it has version {VERSION}")
         return
@@ -195,15 +194,18 @@ def _take(run: _Run, work: Work, step: Step) -> None:
 
 
 def _make_trigger(run: _Run, lane: Lane, sql: str) -> None:
-    try:
-        _patiently(run, lane, partial(run.connection.execute, sql))
-    except StoreRefused as error:
-        raise StoreRefused(
-            f"{lane.name} has columns that may be NULL and will not be; the trigger that turns a producer's NULL into "
-            f"the default was refused: {error}; grant TRIGGER (with a binary log on MySQL, "
-            "log_bin_trust_function_creators = 1 too), or, if no producer writes NULL, make these columns NOT NULL "
-            "yourself; then run it again"
-        ) from error
+    def make() -> None:
+        try:
+            run.connection.execute(sql)
+        except StoreRefused as error:
+            raise StoreRefused(
+                f"{lane.name} has columns that may be NULL and will not be; the trigger that turns a producer's NULL into "
+                f"the default was refused: {error}; grant TRIGGER (with a binary log on MySQL, "
+                "log_bin_trust_function_creators = 1 too), or, if no producer writes NULL, make these columns NOT NULL "
+                "yourself; then run it again"
+            ) from error
+
+    _patiently(run, lane, make)
 
 
 def _mend(run: _Run, lane: Lane) -> None:

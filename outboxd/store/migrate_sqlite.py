@@ -101,10 +101,9 @@ def _init_lane(connection: Connection, lane: Lane) -> str:
     steps = list(_steps(connection, lane))
     for sql in steps:
         connection.execute(sql)
-    params = {"lane": lane.name, "version": VERSION}
     if known != VERSION:
-        connection.execute("REPLACE INTO outboxd_schema (lane, version) VALUES (:lane, :version)", params)
-    connection.execute("INSERT OR IGNORE INTO outboxd_lane (lane) VALUES (:lane)", {"lane": lane.name})
+        connection.execute(load("sqlite")["write_version"], {"lane": lane.name, "version": VERSION})
+    connection.execute(load("sqlite")["write_lane"], {"lane": lane.name})
     if known == VERSION and not steps:
         return f"{lane.name}: nothing to do, it has version {VERSION}"
     return f"{lane.name}: {'created' if is_new else 'migrated'}, it has version {VERSION}"

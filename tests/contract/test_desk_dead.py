@@ -51,19 +51,14 @@ def test_dead_letters_are_listed_newest_first_and_paged(table: Table, lane: Lane
 )
 def test_dead_letters_are_filtered(table: Table, lane: Lane, wanted: DeadFilter, numbers: set[int]) -> None:
     """What is listed with a filter is what replay and purge with that filter take: one mistake here deletes events."""
+    usual = {"event_type": "RoomCreated", "room_id": "r2"}
     letters = {
-XX            table, event_id="b", event_type="RoomClosed", room_id="r2", updated_at_ms=2000, last_error="is 100% full"
-        ): 2,
-        dead(
-            table,
-            event_id="c",
-            event_type="GiftSent",
-            room_id="r2",
-            updated_at_ms=3000,
-            last_error="boom e_x!",
-            app_code="z",
-        ): 3,
+        dead(table, **{**usual, "event_id": "a", "room_id": "r1", "last_error": "exx!"}): 1,
+        dead(table, **{**usual, "event_id": "b", "event_type": "RoomClosed", "last_error": "is 100% full"}): 2,
+        dead(table, **{**usual, "event_id": "c", "event_type": "GiftSent", "last_error": "boom e_x!"}): 3,
     }
+    for row_id, number in letters.items():
+        table.change(row_id, updated_at_ms=number * 1000, app_code="app" if number < 3 else "z")
     table.insert(event_id="d", event_type="RoomCreated", room_id="r2", updated_at_ms=2000, last_error="100% boom e_x!")
     assert {letters[found.id] for found in dead_list(table.connection, lane, wanted)} == numbers
     assert dead_count(table.connection, lane, wanted) == (len(numbers), False)
@@ -72,7 +67,7 @@ XX            table, event_id="b", event_type="RoomClosed", room_id="r2", update
 
 
 def test_a_replayed_event_starts_anew_under_its_own_id(table: Table, lane: Lane) -> None:
-    """Receivers dedupe by event_id, so it stays; those that accepted it are not asked again, those that refused it are."""
+    """Receivers dedupe by event_id, so it stays; who accepted it is not asked again, who refused it is."""
     row_id = dead(table, event_id="e", published_to="bus,!im,log", claim_token=77, next_retry_at_ms=5)
     assert list(replay(table.connection, lane, ANY)) == [1]
     row = table.row(row_id)
@@ -128,5 +123,3 @@ def test_a_replayed_event_is_claimed_again(table: Table, lane: Lane, store: Stor
     list(replay(table.connection, lane, ANY))
     _, claim = store.exchange((), want(), ZERO)
     assert [(event.id, event.retry_count) for event in claim.events] == [(row_id, 0)]
-
-

@@ -47,7 +47,8 @@ def null_kind() -> Iterator[Kind]:
 def http_kind() -> Iterator[Kind]:
     with Receiver() as receiver:
         receiver.answer(path="/hang", hang=True)
-        settings = [Http(name="web", url=receiver.url + path, connections=4) for path in ("", "/../hang")]
+        urls = (receiver.url, f"http://127.0.0.1:{receiver.port}/hang")
+        settings = [Http(name="web", url=url, connections=4) for url in urls]
         accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
         yield Kind(accepting, lambda: stuck)
         for publisher in (accepting, stuck):
@@ -57,7 +58,7 @@ def http_kind() -> Iterator[Kind]:
 def python_kind() -> Iterator[Kind]:
     python_targets.gate.clear()
     made = [
-        open_publisher(PythonCallable(name="own", target=f"tests.services.python_targets:{name}", threads=4), "l", 1.0)
+        open_publisher(PythonCallable(name=name, target=f"tests.services.python_targets:{name}", threads=4), "l", 1.0)
         for name in ("accept", "wait_for_gate")
     ]
     yield Kind(made[0], lambda: made[1])
@@ -228,7 +229,7 @@ def test_closing_leaves_nothing_open(kind: Kind) -> None:
     held = len(kind.accepting.wait_on().read)
     kind.accepting.close(time.monotonic() + 5)
     assert len(os.listdir("/proc/self/fd")) <= before - held
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("own-")] or not held
+    assert [thread for thread in threading.enumerate() if thread.name.startswith("accept-")] == []
 
 
 @pytest.mark.parametrize("settings", [Console(name="console"), Null(name="nothing")])

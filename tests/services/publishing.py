@@ -4,11 +4,20 @@ import itertools
 import selectors
 import time
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from outboxd.event import Event, Outcome
 from outboxd.publishers.api import Publisher
 
+PUBLISH_TIMEOUT_S = 2.0
+
 _numbers = itertools.count(1)
+
+
+class Opens(Protocol):
+    """Makes HTTP publishers that are closed at the end of the test. changes: of the settings, `url` too."""
+
+    def __call__(self, publish_timeout_s: float = PUBLISH_TIMEOUT_S, **changes: object) -> Publisher: ...
 
 
 def make_event(**columns: object) -> Event:

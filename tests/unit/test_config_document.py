@@ -57,6 +57,7 @@ def test_text_becomes_plain_values(text: str, value: object) -> None:
         ("a: [1,\nb: }", "line 2, column 4: expected the node content, but found '}'"),
         ("a:\t1", "line 1, column 3: found character '\\t' that cannot start any token"),
         ("a: b: c", "line 1, column 5: mapping values are not allowed here"),
+        ("a: [b {", "line 1, column 7: expected ',' or ']', but got '{'"),
         ("a: 'x", "line 1, column 6: found unexpected end of stream"),
         ("a: !hunter2!x b", "line 1, column 4: found undefined tag handle this"),
         ("a: \0", "line 1: a character that YAML does not allow, write it as an escape in quotes"),

@@ -44,3 +44,9 @@ CREATE TABLE IF NOT EXISTS outboxd_lane (
   updated_at_ms BIGINT NOT NULL DEFAULT 0,
   PRIMARY KEY (lane)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
+
+-- name: write_version
+INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON DUPLICATE KEY UPDATE version = :version
+
+-- name: write_lane
+INSERT IGNORE INTO outboxd_lane (lane) VALUES (:lane)

@@ -45,3 +45,9 @@ CREATE TABLE IF NOT EXISTS outboxd_lane (
   last_cleanup_ms INTEGER NOT NULL DEFAULT 0,
   updated_at_ms INTEGER NOT NULL DEFAULT 0
 )
+
+-- name: write_version
+INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON CONFLICT (lane) DO UPDATE SET version = :version
+
+-- name: write_lane
+INSERT OR IGNORE INTO outboxd_lane (lane) VALUES (:lane)

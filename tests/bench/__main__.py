@@ -1,0 +1,105 @@
+"""`make bench`: outboxd against the bare database loop of the same run. Ratios count, absolute rates are the machine's.
+
+A private MariaDB with durable commits left as they are by default, a private nginx that answers 204. Every contestant
+runs `--rounds` times in turn after a warm-up; the medians are compared. Exit status 1 if a goal is missed.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+
+from outboxd.config.schema import Config
+from tests.bench import contestants, history, lane, resources
+from tests.bench.contestants import Run
+from tests.services.mariadb import PrivateServer, execute, start_mariadb
+from tests.services.nginx import start_nginx
+
+GOALS = {
+    "null_to_bare": (">=", 0.6),
+    "http_to_bare": (">=", 0.22),
+    "http_to_naive": (">=", 10.0),
+    "claim_with_history": ("<=", 1.2),
+    "worker_mib": ("<=", 40.0),
+    "idle_statements_per_s": ("<=", 2.0),
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("--events", type=int, default=60_000, help="in each run of the fast ones (default 60,000)")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=500)
+    parser.add_argument("--history", type=int, default=1_000_000, help="delivered rows; a tenth failed, a tenth future")
+    parser.add_argument("--only", choices=["speed", "history", "resources"], default=None)
+    arguments = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
+    server = start_mariadb(directory / "mariadb", innodb_buffer_pool_size="2G", innodb_log_file_size="1G")
+    receiver = start_nginx(directory)
+    try:
+        url = f"{server.url}/bench"
+        execute(server.url, "CREATE DATABASE bench")
+        report: dict[str, float] = {}
+        if arguments.only in (None, "speed"):
+            report |= _speed(arguments, server, url, receiver.url)
+        if arguments.only in (None, "history"):
+            report |= history.compare(url, arguments.history, arguments.batch)
+        if arguments.only in (None, "resources"):
+            report |= resources.measure(server, url, receiver.url, arguments.workers)
+    finally:
+        receiver.stop()
+        server.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    return _judge(report)
+
+
+def _speed(arguments: argparse.Namespace, server: PrivateServer, url: str, receiver: str) -> dict[str, float]:
+    count, workers, batch = arguments.events, arguments.workers, arguments.batch
+    null, http = (_config(url, name, receiver, arguments) for name in ("nothing", "webhook"))
+    contestants.bare(server, url, count, workers, batch)  # warms the server up
+    runs: dict[str, list[Run]] = {"bare": [], "null": [], "http": [], "naive": []}
+    for number in range(1, arguments.rounds + 1):
+        runs["bare"].append(contestants.bare(server, url, count, workers, batch))
+        runs["null"].append(contestants.relay(server, null, count))
+        runs["http"].append(contestants.relay(server, http, count // 2))
+        runs["naive"].append(contestants.naive(server, http, 1500, receiver))
+        rates = ", ".join(f"{name} {found[-1].rate:,.0f}/s" for name, found in runs.items())
+        print(f"round {number}: {rates}", flush=True)
+    report: dict[str, float] = {}
+    for name, found in runs.items():
+        report[f"{name}_per_s"] = statistics.median(run.rate for run in found)
+        report[f"{name}_relay_us"] = statistics.median(run.relay_us for run in found)
+        report[f"{name}_database_us"] = statistics.median(run.database_us for run in found)
+    for name, (above, below) in {
+        "null_to_bare": ("null", "bare"), "http_to_bare": ("http", "bare"), "http_to_naive": ("http", "naive"),
+    }.items():  # fmt: skip
+        pairs = zip(runs[above], runs[below], strict=True)
+        report[name] = statistics.median(upper.rate / lower.rate for upper, lower in pairs)
+    return report
+
+
+def _config(url: str, publisher: str, receiver: str, arguments: argparse.Namespace) -> Config:
+    return lane.config(url, publisher, receiver, arguments.workers, arguments.batch)
+
+
+def _judge(report: dict[str, float]) -> int:
+    missed = 0
+    print(f"\n{'figure':28}{'measured':>14}   goal")
+    for name, value in report.items():
+        goal = ""
+        if name in GOALS:
+            sign, limit = GOALS[name]
+            kept = value >= limit if sign == ">=" else value <= limit
+            missed += not kept
+            goal = f"{sign} {limit:g}{'' if kept else '   MISSED'}"
+        print(f"{name:28}{value:>14,.2f}   {goal}")
+    print("\n" + json.dumps({name: round(value, 3) for name, value in report.items()}))
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

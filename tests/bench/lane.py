@@ -1,0 +1,69 @@
+"""A lane of the benchmark: made by init-db, filled, looked at."""
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+
+from outboxd.config.load import parse
+from outboxd.config.schema import Config
+from outboxd.store import connect as connect_store
+from outboxd.store.migrate import init_db, patient
+from tests.services.mariadb import connect, execute
+
+ENVELOPE = json.dumps({"event": "x" * 40, "body": "y" * 220}).encode()
+"""About 300 bytes, as bareloop.py asks for."""
+
+CONFIG = """
+node_id: bench
+database: {{url: "{url}"}}
+outbox_worker: {{direct: [{publisher}], concurrency: {workers}, batch_size: {batch}}}
+publishers:
+  nothing: {{type: "null"}}
+  webhook: {{type: http, url: "{receiver}"}}
+log: {{level: warning, format: console}}
+"""
+
+
+def config(
+    url: str, publisher: str, receiver: str = "http://127.0.0.1:9/", workers: int = 4, batch: int = 500
+) -> Config:
+    """The configuration of one run."""
+    text = CONFIG.format(url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch)
+    return parse(text, {}, "the benchmark's configuration")
+
+
+def make(settings: Config) -> None:
+    """An empty table, as init-db makes it."""
+    execute(settings.database.url, "DROP TABLE IF EXISTS room_outbox, outboxd_schema, outboxd_lane")
+    connection = connect_store(patient(settings.database))
+    try:
+        init_db(connection, [settings.lanes["room_outbox"]])
+    finally:
+        connection.close()
+
+
+def fill(url: str, count: int, columns: Mapping[str, str] | None = None, prefix: str = "e") -> None:
+    """Insert rows by the server itself; columns: further ones and their SQL, `seq` is the row's number from 1."""
+    extra = columns or {}
+    names = "".join(f", {name}" for name in extra)
+    values = "".join(f", {sql}" for sql in extra.values())
+    with closing(connect(url, timeout_s=5)) as connection:
+        cursor = connection.cursor()
+        for start in range(1, count + 1, 100_000):
+            end = min(count, start + 99_999)
+            cursor.execute(
+                f"INSERT INTO room_outbox (event_id, event_type, room_id, envelope, created_at_ms{names}) "
+                f"SELECT CONCAT('{prefix}', seq), 'RoomChanged', CONCAT('room-', MOD(seq, 1000)), %s, 1{values} "
+                f"FROM seq_{start}_to_{end}",
+                (ENVELOPE,),
+            )
+
+
+def last_delivery_ms(url: str) -> int:
+    """When the last event was settled, by the server's clock; all of them must be delivered."""
+    with closing(connect(url)) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT MAX(delivered_at_ms), SUM(status <> 'delivered') FROM room_outbox")
+        last_ms, others = cursor.fetchone()
+        assert not others, f"{others} events of the benchmark were not delivered"
+        return int(last_ms)

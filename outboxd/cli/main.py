@@ -15,6 +15,9 @@ import click
 from outboxd import __version__
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Options
 from outboxd.errors import ConfigError, OutboxdError
+from outboxd.redact import clip, redact
+
+LONGEST_LINE = 4000
 
 COMMANDS = {
     "run": ("outboxd.cli.run", "Run the daemon (also: outboxd --config FILE)."),
@@ -60,7 +63,7 @@ def cli(ctx: click.Context) -> int:
     --config FILE may stand before or after a command; default: $OUTBOXD_CONFIG. --debug shows tracebacks.
     """
     if ctx.invoked_subcommand is None:
-        if ctx.obj.path is None and not os.environ.get("OUTBOXD_CONFIG"):
+        if not ctx.obj.has_config:
             click.echo(ctx.get_help())
             return EXIT_USAGE
         return int(ctx.invoke(_Commands.get_command(cli, ctx, "run")))  # type: ignore[arg-type]  # "run" is there
@@ -74,30 +77,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.problem:
             raise click.UsageError(options.problem)
         result = cli.main(args=rest, prog_name="outboxd", standalone_mode=False, obj=options)
+        sys.stdout.flush()  # here, where a reader that has gone is understood
         return result if isinstance(result, int) else EXIT_DONE
     except ConfigError as error:
         for problem in error.problems:
-            click.echo(f"outboxd: {problem}", err=True)
+            _say(problem, options.debug)
         return EXIT_USAGE
     except OutboxdError as error:
         return _failed(str(error), options.debug)
     except click.UsageError as error:
         hint = f" (see `{error.ctx.command_path} --help`)" if error.ctx else ""
-        click.echo(f"outboxd: {error.format_message()}{hint}", err=True)
+        _say(f"{error.format_message()}{hint}", options.debug)
         return EXIT_USAGE
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", options.debug)
     except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stdout = None  # type: ignore[assignment]  # or the interpreter's last flush complains
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter's last flush complains
         return EXIT_DONE
     except Exception as error:  # noqa: BLE001 - the outermost boundary: a person gets one line, not a traceback
-        return _failed(f"unexpected {type(error).__name__}: {error}; run again with --debug and report it", options.debug)
+        what = f"unexpected {type(error).__name__}: {error}"
+        return _failed(f"{what}; run it again with --debug, and report it", options.debug)
 
 
 def _failed(text: str, debug: bool) -> int:
-    if debug:
-        traceback.print_exc()
-    click.echo(f"outboxd: {text}", err=True)
+    _say(text, debug)
     return EXIT_FAILED
+
+
+def _say(text: str, debug: bool) -> None:
+    """One line on standard error, without secrets; with --debug the traceback before it."""
+    if debug:
+        click.echo(redact(traceback.format_exc()), err=True)
+    click.echo(f"outboxd: {clip(redact(text), LONGEST_LINE)}", err=True)

@@ -1,16 +1,18 @@
 """`outboxd run`: the daemon."""
 
+import signal
+
 import click
 
 from outboxd import log
-from outboxd.cli.shared import Options
+from outboxd.cli.preflight import SIGNALS, preflight
+from outboxd.cli.shared import EXIT_DONE, Command, Options
 from outboxd.config.schema import Config, Lane
-from outboxd.errors import StoreUnavailable
+from outboxd.errors import OutboxdError
 from outboxd.publishers import open_publisher
 from outboxd.relay.routes import open_fanout
 from outboxd.relay.worker import run_worker
-from outboxd.store import connect, open_store
-from outboxd.store.migrate import create_missing
+from outboxd.store import open_store
 from outboxd.supervisor.loop import supervise
 from outboxd.supervisor.spawn import ChildContext, Role
 
@@ -18,34 +20,32 @@ DRAIN_MARGIN_S = 2.0
 HEARTBEAT_MARGIN_S = 10.0
 
 
-def run_daemon(config: Config, until_empty: bool) -> int:
-    """Supervise the workers of every enabled lane; the exit status."""
+def run_daemon(config: Config, lanes: list[Lane], until_empty: bool) -> int:
+    """Supervise the lanes' workers; the exit status. Raises OutboxdError for what a person must put right first."""
     log.configure(config.log.level, config.log.format, config.node_id)
     for warning in config.warnings:
         log.warning(log.CONFIG_WARNING, message=warning)
-    lanes = [lane for lane in config.lanes.values() if lane.enabled]
-    prepare(config, lanes)
-    roles = [role_of(config, lane, number, until_empty) for lane in lanes for number in range(1, lane.concurrency + 1)]
-    drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
-    return supervise(roles, config.supervisor, drain_limit_s, config.node_id, until_done=until_empty)
-
-
-def prepare(config: Config, lanes: list[Lane]) -> None:
-    """Create what is missing on the embedded database; MySQL is left alone."""
-    if config.database.scheme != "sqlite":
-        return
+    # Blocked from here until the supervisor has its handlers: a signal in between waits instead of being lost.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
-        connection = connect(config.database)
-    except StoreUnavailable:  # locked or full just now: the workers wait for it, and say so
-        return
-    try:
-        create_missing(connection, lanes)
+        found = preflight(config, lanes)
+        if found.stopped:
+            return EXIT_DONE
+        if found.refusal:
+            raise OutboxdError(found.refusal)
+        drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
+        roles = relay_roles(config, lanes, until_empty)
+        return supervise(roles, config.supervisor, drain_limit_s, config.node_id, until_done=until_empty)
     finally:
-        connection.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def role_of(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
-    """One relay worker."""
+def relay_roles(config: Config, lanes: list[Lane], until_empty: bool = False) -> list[Role]:
+    """The relay workers of the lanes."""
+    return [_role(config, lane, number, until_empty) for lane in lanes for number in range(1, lane.concurrency + 1)]
+
+
+def _role(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
     publishers = [config.publishers[name] for name in lane.direct]
 
     def run(context: ChildContext) -> int:
@@ -61,7 +61,7 @@ def role_of(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
     return Role(f"{lane.name}-{number:02d}", run, limit_s)
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--until-empty", is_flag=True, help="End when every event is delivered or a dead letter.")
 @click.pass_obj
 def run(options: Options, until_empty: bool = False) -> int:
@@ -69,4 +69,4 @@ def run(options: Options, until_empty: bool = False) -> int:
 
     With --until-empty it ends by itself; events that a producer delayed and that are not due yet are not waited for.
     """
-    return run_daemon(options.config, until_empty)
+    return run_daemon(options.config, options.enabled_lanes, until_empty)

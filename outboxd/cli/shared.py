@@ -1,18 +1,39 @@
-"""What the commands share: the configuration, a connection, the lane that is meant."""
+"""What the commands share: the configuration, a connection, the lane that is meant, the question before a change."""
 
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
+
+import click
 
 from outboxd.config.load import load
-from outboxd.config.schema import Config, Lane
-from outboxd.errors import ConfigError
+from outboxd.config.schema import Config, Database, Lane
+from outboxd.errors import ConfigError, OutboxdError, StoreRefused, StoreUnavailable
 from outboxd.store import connect
 from outboxd.store.connection import Connection
 
+Decorated = TypeVar("Decorated", bound=Callable[..., object])
+
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+EVERYWHERE = {
+    "--config FILE": "The configuration; default: $OUTBOXD_CONFIG.",
+    "--debug": "Show the traceback of an error, too.",
+}
+"""Options that may stand before or after every command."""
+
+
+class Command(click.Command):
+    """A command whose help names the options that stand everywhere."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section("Everywhere"):
+            formatter.write_dl(list(EVERYWHERE.items()))
 
 
 @dataclass(frozen=True)
@@ -45,6 +66,11 @@ class Options:
                 rest.append(word)
         return Options(path, debug, problem), rest
 
+    @property
+    def has_config(self) -> bool:
+        """Does anything name a configuration?"""
+        return bool(self.path or os.environ.get("OUTBOXD_CONFIG"))
+
     @cached_property
     def config(self) -> Config:
         """The configuration. Raises ConfigError."""
@@ -53,21 +79,53 @@ class Options:
             raise ConfigError(["no configuration: give --config FILE or set OUTBOXD_CONFIG"])
         return load(path, os.environ)
 
+    @property
+    def enabled_lanes(self) -> list[Lane]:
+        """The lanes whose workers run. Raises ConfigError if there are none."""
+        lanes = [lane for lane in self.config.lanes.values() if lane.enabled]
+        if not lanes:
+            raise ConfigError(["lanes: none is enabled, so there is nothing to do: enable one"])
+        return lanes
+
     def lane(self, name: str | None) -> Lane:
         """The lane of that name; without a name the only one that is enabled, else room_outbox."""
         lanes = self.config.lanes
         if name is None:
-            enabled = [lane for lane in lanes.values() if lane.enabled]
-            return enabled[0] if len(enabled) == 1 else self.lane("room_outbox")
+            enabled = [lane.name for lane in lanes.values() if lane.enabled]
+            name = enabled[0] if len(enabled) == 1 else "room_outbox"
+            if name not in lanes:
+                raise ConfigError([f"which lane is meant? Say --lane with one of {', '.join(sorted(lanes))}"])
         if name not in lanes:
             raise ConfigError([f"there is no lane {name!r}: the configuration has {', '.join(sorted(lanes))}"])
         return lanes[name]
 
     @contextmanager
-    def connection(self) -> Iterator[Connection]:
-        """A session with the configured database."""
-        connection = connect(self.config.database)
+    def connection(self, database: Database | None = None, *, create: bool = False) -> Iterator[Connection]:
+        """A session with the configured database. create: an embedded one that does not exist yet comes to be."""
+        database = database or self.config.database
+        if database.scheme == "sqlite" and not create and not os.path.exists(database.path):
+            raise StoreRefused(f"there is no database {database.path} yet: run `outboxd init-db`, or start outboxd")
+        try:
+            connection = connect(database)
+        except StoreUnavailable as error:
+            raise StoreUnavailable(f"{error}: is it up, and does database.url name it?") from error
         try:
             yield connection
         finally:
             connection.close()
+
+
+def lane_option(command: Decorated) -> Decorated:
+    """`--lane`."""
+    help_text = "The lane (outbox table). Default: the only one that is enabled, else room_outbox."
+    return click.option("--lane", "lane_name", metavar="LANE", help=help_text)(command)
+
+
+def agree(question: str, yes: bool) -> None:
+    """Go on only if a person, or --yes, says so. Raises UsageError where nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(f"{question} Nobody can answer here: add --yes to do it, --dry-run to look only")
+    if not click.confirm(question, err=True):
+        raise OutboxdError("nothing was changed")

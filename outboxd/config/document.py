@@ -47,8 +47,13 @@ def read(text: str, environ: Mapping[str, str], report: Report) -> object:
     """
     if len(text) > MAX_CHARACTERS:
         raise Malformed(f"larger than {MAX_CHARACTERS // 1024} KiB, which is no configuration of outboxd")
+    return _Builder(_events(text), environ).document(Place(report))
+
+
+def _events(text: str) -> Iterator[yaml.Event]:
     try:
-        return _Builder(text, environ).document(Place(report))
+        yield from yaml.parse(text, Loader=yaml.SafeLoader)
+        return
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = _QUOTED.sub(_harmless, error.problem or "not YAML")
@@ -59,7 +64,7 @@ def read(text: str, environ: Mapping[str, str], report: Report) -> object:
         problem = f"line {line}: a character that YAML does not allow, write it as an escape in quotes"
     except _PARSER_ERRORS:
         problem = "not YAML that can be read"
-    raise Malformed(problem)
+    raise Malformed(problem)  # outside of the handlers: the parser's error may quote the text
 
 
 def typed(text: str) -> object:
@@ -77,8 +82,8 @@ def typed(text: str) -> object:
 class _Builder:
     """One reading of one text."""
 
-    def __init__(self, text: str, environ: Mapping[str, str]) -> None:
-        self._events: Iterator[yaml.Event] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
+    def __init__(self, events: Iterator[yaml.Event], environ: Mapping[str, str]) -> None:
+        self._events = events
         self._environ = environ
         self._anchors: dict[str, tuple[object, int]] = {}
         self._values = 0

@@ -6,6 +6,7 @@ app_code, time = created_at_ms. Attributes whose column is empty are left out.
 
 import base64
 import functools
+import re
 import time
 from urllib.parse import quote
 
@@ -20,6 +21,7 @@ NO_CONTENT_TYPE = "application/octet-stream"
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that RFC 3339 can write
 # The HTTP binding: all but U+0021 to U+007E is percent-encoded, and of those the quotation mark and the percent sign.
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_PLAIN = re.compile(f"[{re.escape(_SAFE)}]*")
 
 
 class InvalidEvent(Exception):
@@ -28,7 +30,7 @@ class InvalidEvent(Exception):
 
 def header_value(text: str) -> str:
     """A value as the HTTP binding wants it: ASCII without spaces, controls, quotation marks and bare percent signs."""
-    if text.isalnum() and text.isascii():
+    if _PLAIN.fullmatch(text):  # nearly always; quote takes three times as long to find out
         return text
     return quote(text, safe=_SAFE, errors="replace")
 

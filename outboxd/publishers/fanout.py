@@ -257,8 +257,9 @@ class Fanout:
         return max(route.gate.outage_s(now_s) for route in self.routes)
 
     def asks_again_at_s(self, now_s: float) -> float:
-        """While the appetite is NONE: when that may change by the clock alone."""
-        return min(max(route.held_until_s, route.gate.next_probe_s) for route in self.routes)
+        """While the appetite is NONE: when that may change by the clock alone, or forever (a probe is on its way)."""
+        at_s = (max(route.held_until_s, route.gate.next_probe_s) for route in self.routes)
+        return min((moment_s for moment_s in at_s if moment_s > now_s), default=FOREVER_S)
 
     def descriptors(self) -> tuple[set[int], set[int]]:
         """What to wait for: readable, writable."""

@@ -21,6 +21,7 @@ from outboxd.redact import clip, redact
 
 ERROR_CHARACTERS = 400
 
+_RETURN_EARLY = (inspect.iscoroutinefunction, inspect.isgeneratorfunction, inspect.isasyncgenfunction)
 _METHODS = ("submit", "collect", "wait_on", "close")
 
 
@@ -39,7 +40,7 @@ def find_target(settings: PythonCallable) -> Callable[..., object]:
         raise PublisherError(f"{where} cannot be imported: {_describe(error)}{hint}") from error
     if not callable(target):
         raise PublisherError(f"{where} is a {type(target).__name__}, not a function or class")
-    if inspect.iscoroutinefunction(target) or inspect.isgeneratorfunction(target):
+    if any(is_kind(target) for is_kind in _RETURN_EARLY):
         raise PublisherError(f"{where} returns before its work is done (async or generator); make it a plain function")
     if isinstance(target, type):
         missing = [name for name in _METHODS if not callable(getattr(target, name, None))]

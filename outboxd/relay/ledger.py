@@ -1,7 +1,7 @@
 """Between publishers and store: the events held, and the outcomes that wait to be settled.
 
-Invariants: an event stays held (its lease renewed, its bytes counted) until its outcome is in the database, its claim is
-lost or its row is gone. An outcome leaves the buffer only when a settle has answered; a settle without an answer is
+Invariants: an event stays held (its lease renewed, its bytes counted) until its outcome is in the database, its claim
+is lost or its row is gone. An outcome leaves the buffer only when a settle has answered; a settle without an answer is
 repeated on the next connection, where the claim's token tells what was already written.
 """
 
@@ -212,7 +212,7 @@ class Ledger:
                 self._doubt = (token, ids, *self._asked)
 
     def recover(self, store: Store, now_s: float) -> None:
-        """First of all on a new connection: settle what is owed, find out about the claim in doubt, renew every lease."""
+        """First of all on a new connection: settle what is owed, find the claim in doubt, renew every lease."""
         self._slot.add(vitals.RECONNECTS)
         if self._buffer:
             self.exchange(store, None, now_s)

@@ -1,4 +1,4 @@
-"""The worker's hold on the database: opened, lost, tried again with growing pauses, and said once per change of state."""
+"""The worker's hold on the database: opened, lost, tried again with growing pauses; said once per change of state."""
 
 import time
 from collections.abc import Callable

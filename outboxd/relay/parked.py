@@ -1,4 +1,4 @@
-"""Events that rest because a publisher is failing, and how they are woken when it works again: by primary key, in chunks.
+"""Events that rest because a publisher is failing, woken when it works again: by primary key, in chunks.
 
 Only what this process parked itself is remembered, up to a bound; the rest comes due by itself within `max_backoff`.
 """
@@ -14,7 +14,7 @@ class Parked:
 
     def __init__(self) -> None:
         self._resting: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
-        self._waking: deque[tuple[int, int]] = deque()
+        self._waking: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
     def note(self, row_id: int, token: int) -> None:
         """A row was parked."""

@@ -97,7 +97,7 @@ class Planner:
         if self.paused or holding.suspect or holding.appetite == NONE:
             return None
         if self._suspects and now_s >= self._suspects_from_s:
-            return self._take_suspect() if not holding.count else None
+            return self._take_suspect(holding.appetite) if not holding.count else None
         if holding.waiting or self._full or self.idle:
             return None
         free_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
@@ -111,9 +111,10 @@ class Planner:
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
         return Take(want, ZERO if self._sweeping else self.floors, self._sweeping)
 
-    def _take_suspect(self) -> Take:
+    def _take_suspect(self, appetite: str) -> Take:
         lane = self._lane
-        want = self._want(lane.batch_size, lane.max_inflight_bytes, idle=True, fresh=True, due=True, suspects=True)
+        limit = lane.batch_size if appetite == ALL else 1
+        want = self._want(limit, lane.max_inflight_bytes, idle=True, fresh=True, due=True, suspects=True)
         return Take(want, ZERO, True)
 
     def _want(self, limit: int, free_bytes: int, *, idle: bool, fresh: bool, due: bool, suspects: bool) -> Want:
@@ -146,7 +147,8 @@ class Planner:
         self._claims += 1
         start, end = take.floors, claim.floors
         found_fresh = claim.fresh_left or claim.cut_by_budget or end.fresh_id != start.fresh_id
-        found_due = claim.due_left or claim.cut_by_budget or (end.due_at_ms, end.due_id) != (start.due_at_ms, start.due_id)
+        moved = (end.due_at_ms, end.due_id) != (start.due_at_ms, start.due_id)
+        found_due = claim.due_left or claim.cut_by_budget or moved
         if take.want.fresh:
             self._fresh = found_fresh
         if take.want.due:

@@ -45,8 +45,9 @@ def over_limit(event: Event, lane: Lane) -> bool:
 def retry_delay_s(
     event: Event, outcome: Retry, lane: Lane, outage_s: float, now_ms: float, random: Callable[[], float]
 ) -> float:
-    """How long the event rests. A counted failure backs off by its number. One that is the publisher's fault waits half
-    as long as the outage (or the event's own waiting) has lasted, spread out so that a backlog does not return at once."""
+    """How long the event rests. A counted failure backs off by its number; one that is the publisher's fault waits half
+    as long as the outage (or the event's own waiting) has lasted, spread out so that a backlog does not return as one.
+    """
     if lane.retry_strategy != EXPONENTIAL:
         delay_s = lane.poll_interval_s
     elif outcome.counted:

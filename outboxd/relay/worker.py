@@ -13,7 +13,7 @@ from outboxd import log, vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.publishers.fanout import NONE, Fanout
-from outboxd.relay.drain import Drain
+from outboxd.relay.drain import Drain, guard_drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.planner import Holding, Look, Planner, Take
@@ -25,6 +25,9 @@ CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
 LONGEST_WAIT_S = 1.0
 """The loop turns at least this often: it beats, and sees whether its supervisor is gone."""
+
+WORKER_ID_CHARACTERS = 64
+"""The width of the column `worker_id`."""
 
 EXIT_DONE, EXIT_REFUSED = 0, 78
 
@@ -48,6 +51,13 @@ def run_worker(
         return EXIT_REFUSED
 
 
+def fitting(worker_id: str) -> str:
+    """The worker's name as its column holds it: cut in the middle of the node's name, so that the number stays."""
+    if len(worker_id) <= WORKER_ID_CHARACTERS:
+        return worker_id
+    return f"{worker_id[: WORKER_ID_CHARACTERS - 53]}~{worker_id[-52:]}"
+
+
 class Worker:
     """One worker's life."""
 
@@ -60,7 +70,7 @@ class Worker:
         self._until_empty = until_empty
         self._fanout = fanout
         self._link = Link(open_store, random.random)
-        self._planner = Planner(lane, context.worker_id, random.random, lambda: random.getrandbits(62) | 1)
+        self._planner = Planner(lane, fitting(context.worker_id), random.random, lambda: random.getrandbits(62) | 1)
         self._ledger = Ledger(lane, fanout, context.slot, random.random)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
@@ -71,6 +81,7 @@ class Worker:
 
     def run(self) -> int:
         """The loop."""
+        guard_drain(self._context.stop.fileno(), self._lane.publish_timeout_s)
         self._slot.set_state(vitals.State.RUNNING)
         while True:
             now_s = time.monotonic()
@@ -123,6 +134,9 @@ class Worker:
         if not self._recovered:
             self._recover(store)
         self._ledger.renew(store, now_s)
+        if self._ledger.waking and self._drain is None:
+            self._ledger.wake_parked(store)
+            self._planner.poll_soon(now_s)
         plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
         if isinstance(plan, Take):
             self._take(store, plan)
@@ -131,9 +145,6 @@ class Worker:
         elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
             self._ledger.exchange(store, None, now_s)
             self._planner.freed()
-        elif self._ledger.waking:
-            self._ledger.wake_parked(store)
-            self._planner.poll_soon(now_s)
         elif now_s - self._used_s >= PING_AFTER_S:
             store.ping()
         else:
@@ -194,7 +205,7 @@ class Worker:
             holding = self._holding(now_s)
             at_s = min(at_s, max(self._not_before_s, self._planner.wake_at_s(holding)))
             if holding.appetite == NONE:
-                at_s = min(at_s, max(now_s + 0.001, self._fanout.asks_again_at_s(now_s)))
+                at_s = min(at_s, self._fanout.asks_again_at_s(now_s))
         if self._drain is not None:
             at_s = min(at_s, self._drain.deadline_s)
         read, write = self._fanout.descriptors()

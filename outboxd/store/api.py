@@ -1,4 +1,4 @@
-"""The contract of a lane's store, in prose. Implementations: mysql.py, sqlite.py; one suite, tests/contract/test_store.py.
+"""The contract of a lane's store, in prose. Implementations: mysql.py, sqlite.py; one suite: tests/contract.
 
 Words: a claim *holds* a row while its token stands in it and the status is `delivering`, also past `lock_until_ms`.
 All times in a table are UTC epoch milliseconds by the database's clock; all durations passed in are milliseconds.
@@ -66,8 +66,8 @@ class Claim(msgspec.Struct, frozen=True):
 
     events: with payload. oversize: (event with an empty payload, its size in bytes). `suspect`: the one event was
     delivering under a lease that ran out; it is the only one, and its `retry_count` includes that loss. suspects_wait:
-    the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because of
-    budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
+    the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because
+    of budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
     floors: where to go on; a class that was not looked for keeps its own.
     """
 

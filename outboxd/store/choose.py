@@ -35,7 +35,7 @@ def inline_bytes(want: Want) -> int:
 
 
 def choose(candidates: Sequence[Row], want: Want) -> Choice:
-    """Suspects alone and only when idle; the rest in order, up to the byte budget, a first one of any size when idle."""
+    """Suspects alone and only when idle; the rest in order, up to the byte budget, the first of any size when idle."""
     suspects = [row for row in candidates if row[_STATUS] == "delivering"]
     if suspects and want.idle and want.suspects:
         first = suspects[0]

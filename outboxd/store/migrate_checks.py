@@ -21,13 +21,14 @@ FILLED = ("app_code", "event_type", "room_id", "content_type", "status", "worker
 """Columns where a NULL becomes the default. An event without event_id or envelope is for a person to decide about."""
 
 SHOWN = 5
+_CLAIMABLE = "'pending', 'retryable'"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """statuses: rows by status as written. nulls, too_long: rows by our column. stray_errors, stray_workers: rows whose
-    last_error or worker_id will be cut. odd_ids: rows whose event_id is not ASCII. leased: rows whose lease still runs.
-    duplicates: (app_code, event_id, rows), a few.
+    last_error or worker_id will be cut. odd_ids: rows whose event_id is not ASCII. leased: delivering rows whose lease
+    still runs. idle_locks: rows that nobody holds under such a lease. duplicates: (app_code, event_id, rows), a few.
     """
 
     statuses: Mapping[str | None, int]
@@ -37,6 +38,7 @@ class Facts:
     stray_workers: int = 0
     odd_ids: int = 0
     leased: int = 0
+    idle_locks: int = 0
     duplicates: tuple[tuple[str, str, int], ...] = ()
 
     @property
@@ -47,7 +49,8 @@ class Facts:
     def to_fix(self) -> int:
         """Rows, counted once for each thing to be changed before the columns can be."""
         stray = sum(count for status, count in self.statuses.items() if status in STRAY)
-        return stray + self.stray_errors + self.stray_workers + sum(self.nulls.get(name, 0) for name in FILLED)
+        nulls = sum(self.nulls.get(name, 0) for name in FILLED)
+        return stray + self.stray_errors + self.stray_workers + self.idle_locks + nulls
 
 
 def column_of(lane: Lane, ours: str) -> str:
@@ -84,7 +87,8 @@ def facts_of(connection: Connection, table: Table, lane: Lane) -> Facts:
         stray_errors=counts.get(("long_error", "last_error"), 0),
         stray_workers=counts.get(("odd_worker", "worker_id"), 0),
         odd_ids=counts.get(("odd_id", "event_id"), 0),
-        leased=_leased(connection, table, lane),
+        leased=_locked(connection, table, lane, "'delivering'"),
+        idle_locks=_locked(connection, table, lane, _CLAIMABLE),
         duplicates=_duplicates(connection, table, lane),
     )
 
@@ -97,6 +101,11 @@ def fix_of(table: Table, lane: Lane) -> tuple[str, str]:
     """(assignments, condition) of an UPDATE that leaves nothing for the conversion to stumble over."""
     assign: list[str] = []
     when: list[str] = []
+    if _has_locks(table, lane):
+        # An older worker looked at the lock of delivering rows only; a claim of ours passes over every locked row.
+        idle, lock = _is_locked(lane, _CLAIMABLE), column_of(lane, "lock_until_ms")
+        assign.append(f"{lock} = IF({idle}, 0, COALESCE({lock}, 0))")
+        when.append(idle)
     for ours, column in converted(table, lane).items():
         name, value = column_of(lane, ours), column_of(lane, ours)
         if ours == "worker_id":
@@ -112,7 +121,7 @@ def fix_of(table: Table, lane: Lane) -> tuple[str, str]:
         if column.nullable and ours in FILLED and ours != "status":
             value = f"COALESCE({value}, {default_of(ours)})"
             when.append(f"{name} IS NULL")
-        if value != name:
+        if value != name and ours != "lock_until_ms":
             assign.append(f"{name} = {value}")
     return ", ".join(assign), " OR ".join(when)
 
@@ -143,11 +152,22 @@ def _statuses(connection: Connection, table: Table, lane: Lane) -> Mapping[str |
     return found
 
 
-def _leased(connection: Connection, table: Table, lane: Lane) -> int:
-    if table.column(lane, "status") is None or table.column(lane, "lock_until_ms") is None:
+def _locked(connection: Connection, table: Table, lane: Lane, statuses: str) -> int:
+    if not _has_locks(table, lane):
         return 0
-    sql = "SELECT COUNT(*) FROM {table} WHERE status = 'delivering' AND lock_until_ms > {now}"
-    return int(connection.query(statements.render(sql, "mysql", lane.name, lane.columns))[0][0])
+    condition = _is_locked(lane, statuses)
+    return int(
+        connection.query(f"SELECT COUNT(*) FROM {statements.quoted(lane.name, 'mysql')} WHERE {condition}")[0][0]
+    )
+
+
+def _has_locks(table: Table, lane: Lane) -> bool:
+    return table.column(lane, "status") is not None and table.column(lane, "lock_until_ms") is not None
+
+
+def _is_locked(lane: Lane, statuses: str) -> str:
+    now = statements.NOW["mysql"]
+    return f"({column_of(lane, 'status')} IN ({statuses}) AND {column_of(lane, 'lock_until_ms')} > {now})"
 
 
 def _duplicates(connection: Connection, table: Table, lane: Lane) -> tuple[tuple[str, str, int], ...]:

@@ -199,8 +199,8 @@ def _make_trigger(run: _Run, lane: Lane, sql: str) -> None:
             run.connection.execute(sql)
         except StoreRefused as error:
             raise StoreRefused(
-                f"{lane.name} has columns that may be NULL and will not be; the trigger that turns a producer's NULL into "
-                f"the default was refused: {error}; grant TRIGGER (with a binary log on MySQL, "
+                f"{lane.name} has columns that may be NULL and will not be; the trigger that turns a producer's NULL "
+                f"into the default was refused: {error}; grant TRIGGER (with a binary log on MySQL, "
                 "log_bin_trust_function_creators = 1 too), or, if no producer writes NULL, make these columns NOT NULL "
                 "yourself; then run it again"
             ) from error

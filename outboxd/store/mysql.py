@@ -114,7 +114,7 @@ class MysqlStore:
         return found
 
     def _account(self, settlements: Sequence[Settlement]) -> Settled:
-        """Which settlements found their claim gone: a row with our token that is no longer delivering is our own work."""
+        """Which settlements found their claim gone. A row with our token that is not delivering is our own work."""
         stands: dict[int, int] = {}
         for part in _parts(settlements):
             sql = self._sql["tokens"].replace("{ids}", _list(s.id for s in part))

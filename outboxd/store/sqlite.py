@@ -60,7 +60,7 @@ class SqliteStore:
             self._db.commit()
         except CommitInDoubt:
             taken = (*claim.events, *(event for event, _ in claim.oversize))
-            self._doubt = (claim.token, tuple(event.id for event in taken)) if taken else (0, ())
+            self._doubt = (claim.token, tuple(event.id for event in taken))
             raise
         return settled, claim
 

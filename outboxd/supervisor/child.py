@@ -17,7 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outboxd import backoff
-from outboxd.supervisor.scoreboard import SlotView, State
+from outboxd.supervisor.scoreboard import SlotView
+from outboxd.vitals import State
 
 EXIT_OK = 0
 EXIT_CRASH = 70

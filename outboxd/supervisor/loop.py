@@ -18,9 +18,10 @@ from outboxd import log
 from outboxd.config import schema
 from outboxd.supervisor import child
 from outboxd.supervisor.child import Abandon, Action, Child, Limits, Signal, Spawn, decode
-from outboxd.supervisor.scoreboard import Scoreboard, State
+from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.signals import Signals
 from outboxd.supervisor.spawn import Role, spawn
+from outboxd.vitals import State
 
 _TICK_S = 0.5
 _OVERSLEPT_S = 1.0
@@ -63,6 +64,7 @@ class _Supervisor:
             Child(role.name, _limits(settings, role.heartbeat_limit_s), replace_done=not until_done) for role in roles
         ]
         self._drain_since_s: float | None = None
+        self._was_asked = False  # by a signal; a worker that needs a person starts a drain too
         self._status = 0
         self._awake_s = 0.0
         self._signals = Signals()
@@ -110,7 +112,7 @@ class _Supervisor:
         if signum == signal.SIGCHLD:
             return
         name = signal.Signals(signum).name
-        is_second = self._drain_since_s is not None
+        is_second, self._was_asked = self._was_asked, True
         self._drain(now_s, name)
         if is_second or signum == signal.SIGQUIT:
             log.warning(log.DRAIN_HURRIED, reason=name)

@@ -4,32 +4,14 @@ Invariants:
 - While a child lives, only it writes its slot; the supervisor writes before the fork and after the reap.
 - Every field is eight aligned bytes, so a reader in another process sees the old value or the new one, never a mixture.
   Different fields of a slot may be of different moments.
+- The words, and the order of the totals, are those of vitals.py.
 - Totals only grow, also over the deaths of a slot's children: a new child goes on from what the last one left.
 """
 
 import mmap
-from enum import IntEnum
 from typing import NamedTuple
 
-
-class State(IntEnum):
-    """Of a slot. A child sets RUNNING when it is up and STOPPING while it drains; the rest is the supervisor's."""
-
-    EMPTY = 0
-    STARTING = 1
-    RUNNING = 2
-    STOPPING = 3
-    KILLING = 4  # the supervisor has given the child up and waits for its end
-    BACKOFF = 5  # dead; the next child starts when the wait is over
-    DONE = 6  # dead; no other child follows
-
-
-TOTALS = (
-    "claimed", "delivered", "retried", "dead", "released", "lease_lost", "event_gone", "unmatched", "claims", "settles",
-)  # fmt: skip
-"""The totals of a slot: events, and the transactions that claimed and settled them. In their order in it."""
-
-CLAIMED, DELIVERED, RETRIED, DEAD, RELEASED, LEASE_LOST, EVENT_GONE, UNMATCHED, CLAIMS, SETTLES = range(len(TOTALS))
+from outboxd.vitals import TOTALS, State
 
 _PID, _STATE, _IN_FLIGHT, _STARTS, _HEARTBEAT, _STARTED, _TOTALS = range(7)
 _SLOT_WORDS = 32

@@ -6,6 +6,7 @@ import pytest
 
 from outboxd.config.schema import Lane
 from outboxd.store.api import FAILED, FRESH, ZERO, Store, Want
+from outboxd.store.connection import NO_PARAMS, Params
 from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list, purge, replay
 from tests.contract.conftest import Table
 
@@ -81,6 +82,24 @@ def test_a_replay_to_all_asks_every_publisher_again(table: Table, lane: Lane) ->
     ids = [dead(table, published_to=names) for names in ("bus,!im", "!im", None)]
     assert sum(replay(table.connection, lane, ANY, to_all=True)) == 3
     assert [table.row(row_id)["published_to"] for row_id in ids] == [None, None, None]
+
+
+def test_a_replay_forgets_nobody_who_accepted_meanwhile(table: Table, lane: Lane) -> None:
+    """G1: two operators replay at once, the event dies again, and one of them still has the old names in hand."""
+    row_id = dead(table, published_to="!im")
+
+    class Interfering:
+        """A connection beside which somebody else writes."""
+
+        dialect = table.connection.dialect
+        query = staticmethod(table.connection.query)
+
+        def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
+            table.change(row_id, published_to="bus,!im")
+            return table.connection.execute(sql, params)
+
+    assert list(replay(Interfering(), lane, ANY)) == [0]  # type: ignore[arg-type]  # all that a replay uses
+    assert (table.status(row_id), table.row(row_id)["published_to"]) == ("failed", "bus,!im")
 
 
 def test_a_replay_goes_by_chunks_and_takes_nothing_twice(table: Table, lane: Lane) -> None:

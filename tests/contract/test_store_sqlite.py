@@ -96,6 +96,13 @@ def test_a_column_that_the_table_does_not_have_is_refused(database: Database, ta
         open_store(database, Lane(name=LANE, columns={"room_id": "rom_id"}))
 
 
+def test_a_table_of_a_newer_outboxd_is_refused(database: Database, table: Table) -> None:
+    """Its columns may mean something else."""
+    table.connection.execute("UPDATE outboxd_schema SET version = version + 1")
+    with pytest.raises(StoreRefused, match=LANE):
+        open_store(database, Lane(name=LANE))
+
+
 def test_an_index_that_was_dropped_is_made_again(database: Database, table: Table, want: Wants) -> None:
     """Claims would read the whole table, or fail."""
     table.connection.execute(f"DROP INDEX {LANE}_due")

@@ -11,7 +11,8 @@ import MySQLdb
 
 from outboxd.config.schema import Database, Lane
 from outboxd.store import connect
-from outboxd.store.migrate import PATIENCE, Patience, init_db, patient, verify
+from outboxd.store.migrate import PATIENCE, init_db, patient, verify
+from outboxd.store.migrate_mysql import Patience
 from tests.services import mariadb
 from tests.services.wait import wait_for
 
@@ -84,7 +85,8 @@ def fill(older: Older, count: int) -> None:
         ))  # fmt: skip
     sql = (
         "INSERT INTO room_outbox (event_id, event_type, room_id, envelope, status, worker_id, lock_until_ms, "
-        f"retry_count, next_retry_at_ms, last_error, created_at_ms, updated_at_ms) VALUES ({', '.join(['%s'] * 10)}, 7, %s)"
+        "retry_count, next_retry_at_ms, last_error, created_at_ms, updated_at_ms) "
+        f"VALUES ({', '.join(['%s'] * 10)}, 7, %s)"
     )
     with closing(older.link.cursor()) as cursor:
         for start in range(0, count, 5000):

@@ -36,6 +36,7 @@ def test_an_envelope_keeps_its_bytes(older: Older, kind: str, charset: str, stor
     older.migrate()
     raw = stored.encode() if isinstance(stored, str) else stored
     assert older.run("SELECT envelope FROM room_outbox") == [(raw,)]
+    assert ("`envelope` longblob" in str(older.make())) == (kind in {"LONGTEXT", "JSON"}), "what fitted still does"
     older.insert("e2", stored)
     assert older.run("SELECT envelope FROM room_outbox WHERE event_id = 'e2'") == [(raw,)]
 

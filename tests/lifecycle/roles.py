@@ -19,12 +19,12 @@ import threading
 import time
 from collections.abc import Callable
 
-from outboxd import log
+from outboxd import log, vitals
 from outboxd.config import schema
-from outboxd.supervisor import scoreboard
 from outboxd.supervisor.loop import supervise
-from outboxd.supervisor.scoreboard import Scoreboard, State
+from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.spawn import ChildContext, Role
+from outboxd.vitals import State
 
 _TURN_S = 0.2
 _PR_SET_CHILD_SUBREAPER = 36
@@ -52,7 +52,7 @@ def busy(context: ChildContext, takes_s: float = 0.4) -> int:
         context.slot.beat(time.monotonic())
         time.sleep(0.02)
     if context.stop.requested < 2:
-        context.slot.add(scoreboard.DELIVERED)
+        context.slot.add(vitals.DELIVERED)
     return 0
 
 
@@ -109,9 +109,9 @@ def crash_at_boot(_context: ChildContext) -> int:
 def crash_once(context: ChildContext) -> int:
     """Its first process counts an event and crashes; the next one does its work."""
     if context.slot.read().starts == 1:
-        context.slot.add(scoreboard.DELIVERED)
+        context.slot.add(vitals.DELIVERED)
         raise ValueError("the first process crashes")
-    context.slot.add(scoreboard.DELIVERED)
+    context.slot.add(vitals.DELIVERED)
     return 0
 
 

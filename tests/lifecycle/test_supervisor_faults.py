@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifecycle.supervised import Supervised
+from tests.lifecycle.supervised import Supervised, is_sleeping
 from tests.services.wait import wait_for
 
 
@@ -64,12 +64,14 @@ def test_a_worker_that_hears_no_signal_is_killed_and_replaced(daemon: Supervised
 @with_arguments("--heartbeat-limit", "0.6")
 def test_a_freeze_of_all_is_not_held_against_the_workers(daemon: Supervised) -> None:
     """A container that was suspended goes on where it was; the monotonic clock had not stopped."""
-    frozen = [daemon.pid, *daemon.workers().values()]
-    for pid in frozen:
+    workers = daemon.workers().values()
+    for pid in (daemon.pid, *workers):
         os.kill(pid, signal.SIGSTOP)
     thawed_s = time.monotonic() + 2.0
     wait_for(lambda: time.monotonic() > thawed_s, 5.0, "the freeze to pass every limit")
-    for pid in frozen:
+    os.kill(daemon.pid, signal.SIGCONT)
+    wait_for(lambda: is_sleeping(daemon.pid), 5.0, "the supervisor to look at its workers first")
+    for pid in workers:
         os.kill(pid, signal.SIGCONT)
     daemon.signal()
     assert daemon.end()[0] == 0

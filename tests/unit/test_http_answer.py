@@ -116,9 +116,12 @@ def test_a_url_in_a_body_shows_no_credentials() -> None:
     assert "hunter" not in result.error
 
 
-def failure(code: int, message: str = "words of curl", **facts: object) -> Retry:
-    known = {"resolved": True, "connected": True, "secured": True, "sent": True, "status": 0}
-    return failed(Failure(code, message, **{**known, **facts}), b"", (), PERMANENT, NOW_S)  # type: ignore[arg-type]
+MESSAGE = "words of curl"
+
+
+def failure(code: int, **facts: object) -> Retry:
+    known = {"message": MESSAGE, "resolved": True, "connected": True, "secured": True, "sent": True, "status": 0}
+    return failed(Failure(code, **{**known, **facts}), b"", (), PERMANENT, NOW_S)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -163,5 +166,6 @@ def test_a_status_decides_although_the_answer_broke_off() -> None:
 
 def test_a_refused_client_certificate_is_no_fault_of_the_event() -> None:
     """In TLS 1.3 the refusal comes when the request is already sent, and looks like a reset."""
-    result = failure(pycurl.E_RECV_ERROR, "SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required")
+    words = "SSL_read: error:0A00045C:SSL routines::tlsv13 alert certificate required"
+    result = failure(pycurl.E_RECV_ERROR, message=words)
     assert (result.reason, result.counted) == ("tls", False)

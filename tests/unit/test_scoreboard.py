@@ -3,8 +3,9 @@
 import os
 import time
 
-from outboxd.supervisor import scoreboard
-from outboxd.supervisor.scoreboard import TOTALS, Scoreboard, State
+from outboxd import vitals
+from outboxd.supervisor.scoreboard import Scoreboard
+from outboxd.vitals import TOTALS, State
 
 
 def in_a_child(board: Scoreboard, index: int, deliveries: int) -> None:
@@ -19,8 +20,8 @@ def in_a_child(board: Scoreboard, index: int, deliveries: int) -> None:
             slot.set_in_flight(deliveries)
             slot.beat(time.monotonic())
             for _ in range(deliveries):
-                slot.add(scoreboard.DELIVERED)
-            slot.add(scoreboard.LEASE_LOST, 2)
+                slot.add(vitals.DELIVERED)
+            slot.add(vitals.LEASE_LOST, 2)
         finally:
             os._exit(0)
     os.waitpid(pid, 0)

@@ -1,6 +1,6 @@
--- What operators do, for both dialects. {due_index} makes the server read the index on due_at_ms, which it would pass over
--- for the primary key when rows come in the order of ids: that would read every delivered row. {ids} is a list of numbers.
--- Rows are changed by primary key, with their status checked again.
+-- What operators do, for both dialects. {due_index} makes the server read the index on due_at_ms: the primary key has
+-- the order of ids, too, but along it lies everything that was ever delivered. {ids} is a list of numbers. Rows are
+-- changed by primary key, with their status checked again.
 
 -- name: enqueue
 INSERT INTO {table} (app_code, event_id, event_type, room_id, envelope, content_type, headers, next_retry_at_ms,
@@ -48,9 +48,9 @@ SELECT MIN(app_code) FROM {table}
 
 -- name: find
 -- The unique index.
-SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token, lock_until_ms,
-       retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms, delivered_at_ms, due_at_ms,
-       {envelope_bytes}, {now}
+SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token,
+       lock_until_ms, retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms,
+       delivered_at_ms, due_at_ms, {envelope_bytes}, {now}
 FROM {table} WHERE app_code = :app AND event_id = :event
 
 -- name: kill
@@ -69,9 +69,9 @@ SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 AND id < :position ORDER
 
 -- name: dead_rows
 -- Primary key.
-SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token, lock_until_ms,
-       retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms, delivered_at_ms, due_at_ms,
-       {envelope_bytes}, {now}
+SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token,
+       lock_until_ms, retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms,
+       delivered_at_ms, due_at_ms, {envelope_bytes}, {now}
 FROM {table} WHERE id IN ({ids}) AND status = 'failed' AND {wanted} ORDER BY id DESC
 
 -- name: dead_published_to
@@ -95,3 +95,28 @@ WHERE id IN ({ids}) AND status = 'failed' AND COALESCE(published_to, '') = :seen
 -- name: purge
 -- Primary key.
 DELETE FROM {table} WHERE id IN ({ids}) AND status = 'failed' AND {wanted}
+
+-- name: ahead_equal
+-- {due_index}: rows of one due value before an id, at most :most of them, that a claim would take first.
+SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index}
+                      WHERE due_at_ms = :due AND id < :id AND lock_until_ms <= {now} LIMIT :most) AS seen
+
+-- name: ahead_range
+-- {due_index}: rows due earlier, at most :most of them, that a claim would take first.
+SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index}
+                      WHERE due_at_ms BETWEEN 0 AND :due - 1 AND lock_until_ms <= {now} LIMIT :most) AS seen
+
+-- name: holders
+-- {due_index}: the first :most rows of a range, where those that are claimed stand.
+SELECT holder, COUNT(*) FROM (SELECT worker_id AS holder, status AS state, lock_until_ms AS until_ms
+                              FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high
+                              ORDER BY due_at_ms, id LIMIT :most) AS seen
+WHERE state = 'delivering' AND until_ms > {now} GROUP BY holder
+
+-- name: newest_delivered
+-- {due_index}, from its end.
+SELECT delivered_at_ms FROM {table} {due_index} WHERE due_at_ms = -1 ORDER BY id DESC LIMIT 1
+
+-- name: envelope
+-- Primary key.
+SELECT envelope FROM {table} WHERE id = :id

@@ -1,0 +1,85 @@
+"""`outboxd enqueue`: one event, as a producer would write it."""
+
+import os
+import sys
+import uuid
+
+import click
+import msgspec
+
+from outboxd.cli import show, words
+from outboxd.cli.shared import Command, Options, lane_option
+from outboxd.config.durations import format_size
+from outboxd.config.schema import Lane
+from outboxd.errors import OutboxdError
+from outboxd.publishers.cloudevents import is_json
+from outboxd.store import desk
+from outboxd.store.migrate import create_missing
+
+
+@click.command(cls=Command)
+@click.argument("data", metavar="DATA|-")
+@click.option("--type", "event_type", required=True, metavar="TYPE", help="The event's type, e.g. RoomCreated.")
+@click.option("--room", "room_id", required=True, metavar="ROOM", help="The room it belongs to (the ordering key).")
+@lane_option
+@click.option("--app", "app_code", default="", metavar="APP", help="The tenant. Default: none.")
+@click.option("--event-id", metavar="ID", help="Default: a new random one.")
+@click.option("--delay", callback=words.read_duration, metavar="DURATION", help="Due that much later, e.g. 10m.")
+@click.option("--content-type", default="application/json", metavar="TYPE", help="Of DATA. Default: application/json.")
+@click.option("--headers", metavar="JSON", help='An object carried along, e.g. {"traceparent": "..."}.')
+@click.option("--json", "wants_json", is_flag=True, help="Print what was written as JSON.")
+@click.pass_obj
+def enqueue(
+    options: Options,
+    data: str,
+    event_type: str,
+    room_id: str,
+    lane_name: str | None,
+    app_code: str,
+    event_id: str | None,
+    delay: int,
+    content_type: str,
+    headers: str | None,
+    wants_json: bool,
+) -> None:
+    """Put one event into a lane, in a transaction of its own. DATA is the payload; `-` reads it from standard input.
+
+    \b
+    outboxd enqueue --type RoomCreated --room r1 '{"title": "hello"}'
+    """
+    lane = options.lane(lane_name)
+    payload = sys.stdin.buffer.read() if data == "-" else os.fsencode(data)
+    _check(payload, content_type, lane)
+    event = desk.NewEvent(
+        event_id=event_id or str(uuid.uuid4()),
+        event_type=event_type,
+        room_id=room_id,
+        envelope=payload,
+        app_code=app_code,
+        content_type=content_type,
+        headers=headers,
+    )
+    with options.connection(create=True) as connection:
+        create_missing(connection, [lane])  # only where the database is embedded
+        row_id = desk.enqueue(connection, lane, event, delay)
+    if wants_json:
+        show.as_json({"lane": lane.name, "id": row_id, "event_id": event.event_id, "app_code": app_code})
+    else:
+        due = f", due in {words.lasting(delay)}" if delay else ""
+        show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}")
+
+
+def _check(payload: bytes, content_type: str, lane: Lane) -> None:
+    if len(payload) > lane.max_event_bytes:
+        most = format_size(lane.max_event_bytes)
+        raise OutboxdError(
+            f"DATA has {len(payload):,} bytes and {lane.name} takes {most}: it would become a dead letter; "
+            f"raise lanes.{lane.name}.max_event_bytes or send less"
+        )
+    if is_json(content_type):
+        try:
+            msgspec.json.decode(payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise click.UsageError(
+                f"DATA is no JSON ({error}): quote it, or name what it is with --content-type"
+            ) from error

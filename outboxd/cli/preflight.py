@@ -1,0 +1,134 @@
+"""Before the daemon forks its workers: what no waiting mends is found, and told in one line.
+
+It happens in a child of its own that soon ends, so that the supervisor never loads a client library and never holds a
+database handle. A database that is away is no reason to stop: the workers wait for it.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from outboxd.config.schema import Config, Lane, PublisherSettings, PythonCallable
+from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.redact import clip, redact
+
+MARGIN_S = 5.0
+LONGEST_TEXT = 4000
+"""Characters; they fit into a pipe, so the child never waits for us."""
+
+_STOPS: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+SIGNALS: tuple[int, ...] = (*_STOPS, signal.SIGCHLD)
+"""To be blocked by the caller, so that none is lost between here and the supervisor's own handlers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """refusal: why the daemon cannot start, "" if it can. stopped: it was asked to end meanwhile."""
+
+    refusal: str = ""
+    stopped: bool = False
+
+
+def preflight(config: Config, lanes: Sequence[Lane]) -> Preflight:
+    """Look at database, tables and publishers. On SQLite, create what is missing. Call it with SIGNALS blocked."""
+    limit_s = config.database.connect_timeout_s + 4 * config.database.statement_timeout_s + MARGIN_S
+    return run_in_child(lambda: "; ".join(refusals(config, lanes)), limit_s)
+
+
+def run_in_child(work: Callable[[], str], limit_s: float) -> Preflight:
+    """Do the work in a forked child; its text is the refusal. Over the limit it is given up, and refuses nothing."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()  # else what is still buffered would be written twice
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if whoever started us ignores it, nothing can be waited for
+    pid = os.fork()
+    if pid == 0:
+        _be_child(work, write_end, limit_s)
+    os.close(write_end)
+    try:
+        stopped = _await(pid, limit_s)
+        return Preflight(stopped=True) if stopped else Preflight(_read(read_end))
+    finally:
+        os.close(read_end)
+
+
+def _be_child(work: Callable[[], str], write_end: int, limit_s: float) -> NoReturn:
+    try:
+        signal.alarm(int(limit_s) + 1)  # it ends even if its parent is killed
+        os.write(write_end, clip(redact(work()), LONGEST_TEXT).encode())
+    except BaseException:  # noqa: BLE001  whatever it was, the workers meet it too, and have a log to tell it
+        pass
+    finally:
+        os._exit(0)
+
+
+def _await(pid: int, limit_s: float) -> bool:
+    """Until the child has ended; True if we were asked to end first."""
+    until_s = time.monotonic() + limit_s
+    while True:
+        if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            return False
+        received = signal.sigtimedwait(SIGNALS, max(0.0, until_s - time.monotonic()))
+        if received is None or received.si_signo in _STOPS:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return received is not None
+
+
+def _read(read_end: int) -> str:
+    try:
+        return os.read(read_end, 8 * LONGEST_TEXT).decode("utf-8", "replace")
+    except BlockingIOError:  # it ended without a word, and something that it started holds the other end
+        return ""
+
+
+def refusals(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:
+    """What keeps the daemon from working until a person has acted."""
+    yield from _database(config, lanes)
+    for lane in lanes:
+        for name in lane.direct:
+            try:
+                set_up(config.publishers[name], lane)
+            except PublisherError as error:
+                yield str(error)
+
+
+def _database(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:
+    from outboxd.store import connect
+    from outboxd.store.migrate import create_missing, verify
+
+    try:
+        connection = connect(config.database)
+    except StoreUnavailable:
+        return
+    except StoreRefused as error:
+        yield str(error)
+        return
+    try:
+        create_missing(connection, lanes)
+        for lane in lanes:
+            verify(connection, lane)
+    except (StoreUnavailable, StoreConflict):  # it went away, or is busy just now
+        return
+    except StoreRefused as error:
+        yield f"{config.database.shown}: {error}"
+    finally:
+        connection.close()
+
+
+def set_up(settings: PublisherSettings, lane: Lane) -> None:
+    """Make the publisher and close it again; of a class of the user's own only see that it is there. Nothing is sent.
+
+    Raises PublisherError.
+    """
+    from outboxd.publishers import open_publisher
+    from outboxd.publishers.python_callable import find_target
+
+    if isinstance(settings, PythonCallable):
+        find_target(settings)
+    else:
+        open_publisher(settings, lane.name, lane.publish_timeout_s).close(time.monotonic())

@@ -1,0 +1,113 @@
+"""`outboxd status`: every lane in numbers, as the tables tell them."""
+
+import time
+from dataclasses import asdict, dataclass
+
+import click
+
+from outboxd.cli import show, words
+from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options
+from outboxd.config.schema import Lane
+from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.store import desk
+from outboxd.store.connection import Connection
+
+WATCH_S = 2.0
+
+NUMBERS = ("waiting", "scheduled", "retrying", "delivering", "dead")
+TITLES = ("lane", *NUMBERS, "oldest", "next due", "state")
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """A lane and what its table says; `problem` where the table cannot be read."""
+
+    lane: Lane
+    overview: desk.Overview | None = None
+    problem: str = ""
+
+
+@click.command(cls=Command)
+@click.option("--json", "wants_json", is_flag=True, help="One JSON document (with --watch: one a line, each time).")
+@click.option("--watch", is_flag=True, help="Show it again every 2 s until Ctrl-C.")
+@click.pass_obj
+def status(options: Options, wants_json: bool, watch: bool) -> int:
+    """Show how many events each lane has waiting, retrying and dead, how old the oldest is, and what is paused.
+
+    It reads the tables, so it works whether or not the daemon runs. Numbers end at 100,000 (shown as 100,000+).
+    """
+    if not watch:
+        found = _look(options)
+        _show(options, found, wants_json)
+        return EXIT_FAILED if any(one.problem and one.lane.enabled for one in found) else EXIT_DONE
+    try:
+        while True:
+            _show_again(options, wants_json)
+            time.sleep(WATCH_S)
+    except KeyboardInterrupt:
+        return EXIT_DONE
+
+
+def _look(options: Options) -> list[LaneStatus]:
+    with options.connection() as connection:
+        return [_lane_status(connection, lane) for lane in options.config.lanes.values()]
+
+
+def _lane_status(connection: Connection, lane: Lane) -> LaneStatus:
+    try:
+        return LaneStatus(lane, desk.overview(connection, lane))
+    except StoreRefused as error:
+        return LaneStatus(lane, problem=str(error))
+
+
+def _show_again(options: Options, wants_json: bool) -> None:
+    """Once of many times: what is away now may be back the next time."""
+    try:
+        found = _look(options)
+    except (StoreUnavailable, StoreConflict) as error:
+        click.echo(f"outboxd: {error}", err=True)
+        return
+    if show.is_terminal() and not wants_json:
+        click.clear()
+    _show(options, found, wants_json)
+
+
+def _show(options: Options, found: list[LaneStatus], wants_json: bool) -> None:
+    where = options.config.database.shown
+    now_ms = max((one.overview.now_ms for one in found if one.overview), default=None)
+    if wants_json:
+        show.as_json({"time_ms": now_ms, "database": where, "lanes": [_document(one) for one in found]})
+        return
+    show.line(f"{where}, {words.moment(now_ms or 0)}")
+    show.table(TITLES, [_row(one) for one in found if one.overview or one.lane.enabled], NUMBERS)
+    for one in found:
+        if one.overview and one.overview.paused:
+            show.line(f"{one.lane.name} is paused by {one.overview.paused_by}: `outboxd resume {one.lane.name}`")
+        if one.problem and one.lane.enabled:
+            show.line(f"{one.lane.name}: {one.problem}")
+        if one.overview and one.overview.failed:
+            show.line(f"{one.lane.name} has dead letters: `outboxd dead list --lane {one.lane.name}`")
+
+
+def _row(one: LaneStatus) -> tuple[str, ...]:
+    seen = one.overview
+    if seen is None:
+        return (one.lane.name, *("?" for _ in NUMBERS), "?", "?", "no table to read")
+
+    def number(name: str) -> str:
+        return f"{getattr(seen, name):,}" + ("+" if name in seen.capped else "")
+
+    numbers = [number(name) for name in ("fresh", "scheduled", "retrying", "delivering", "failed")]
+    oldest = "-" if seen.oldest_age_ms is None else words.lasting(seen.oldest_age_ms)
+    due = "-" if seen.next_due_ms is None else f"in {words.lasting(seen.next_due_ms - seen.now_ms)}"
+    state = "paused" if seen.paused else "on"
+    return (one.lane.name, *numbers, oldest, due, state if one.lane.enabled else f"not enabled, {state}")
+
+
+def _document(one: LaneStatus) -> dict[str, object]:
+    document: dict[str, object] = {"lane": one.lane.name, "enabled": one.lane.enabled, "problem": one.problem or None}
+    if one.overview is not None:
+        seen = asdict(one.overview)
+        del seen["now_ms"]
+        document |= {**seen, "capped": sorted(one.overview.capped), "paused_by": one.overview.paused_by or None}
+    return document

@@ -1,0 +1,168 @@
+"""What a stored error text says: whom the failure is blamed on, and what a person can do. Pure.
+
+The relay writes the text (publishers/http_answer.py, relay/policy.py and their neighbours); the tests send every answer
+through it and see that what is told here is what happened.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from outboxd.config.schema import Console, Http, PublisherSettings, PythonCallable
+
+EVENT, RECEIVER, CONFIGURATION, WORKER, OPERATOR = "event", "receiver", "configuration", "worker", "operator"
+"""Whom a failure is blamed on. Only failures blamed on the event, or on a worker that died with it, use up attempts."""
+
+MISCONFIGURED = {
+    401: "check `publishers.{name}.authorization_file`",
+    403: "allow it at the receiver, or check the credentials of `publishers.{name}`",
+    404: "check `publishers.{name}.url`",
+    405: "check `publishers.{name}.url`",
+    410: "check `publishers.{name}.url`",
+    415: "check `publishers.{name}.format` and the content_type that the producer writes",
+}
+REDIRECT = "redirects are not followed: put the final address into `publishers.{name}.url`"
+UNAVAILABLE = frozenset({502, 503, 504})
+
+_HTTP = re.compile(r"HTTP (\d{3})\b")
+_PARKED = re.compile(r"waiting for (\w+), which (is failing|asked for a pause of (\d+) s)")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """blame: one of the above. says: what happened, a sentence. todo: what a person can do, "" if nothing need be
+    done. publisher: whom the text is about, "" if nobody. is_final: this very answer ends the event's life. parked: it
+    was not even tried.
+    """
+
+    blame: str
+    says: str
+    todo: str = ""
+    publisher: str = ""
+    is_final: bool = False
+    parked: bool = False
+
+
+def verdict(error: str, publishers: dict[str, PublisherSettings]) -> Verdict:
+    """Read the error text of an event of a lane with these publishers."""
+    for prefix, blame, says in _WRAPPED:
+        if error.startswith(prefix):
+            return Verdict(blame, says)
+    name, text = _publisher_of(error, publishers)
+    settings = publishers.get(name)
+    if found := _PARKED.search(text):
+        return _parked(found, text)
+    if text.startswith("held, since the receiver refuses everything: "):
+        says = f"{name} refused many different events in a row, which looks like its own fault, so this one is held"
+        return Verdict(RECEIVER, says, f"look at {name}: it is asked again and again with one event", name, parked=True)
+    if found := _HTTP.match(text):
+        return _answered(int(found[1]), name, settings)
+    for starts, judge in _TEXTS:
+        if text.startswith(starts):
+            return judge(name)
+    return _other(name, settings)
+
+
+def _publisher_of(error: str, publishers: dict[str, PublisherSettings]) -> tuple[str, str]:
+    """Whose words these are, and the words: with several publishers each text begins with a name."""
+    name, colon, rest = error.partition(": ")
+    if colon and name in publishers and len(publishers) > 1:
+        return name, rest
+    return (next(iter(publishers)) if len(publishers) == 1 else ""), error
+
+
+def _parked(found: re.Match[str], text: str) -> Verdict:
+    name = found[1]
+    if found[3]:
+        return Verdict(
+            RECEIVER, f"{name} asked for a pause of {found[3]} s, so it was not tried", "", name, parked=True
+        )
+    says = f"{name} is failing, so it was not tried"
+    return Verdict(
+        RECEIVER, says, f"look at {name}: probes are sent to it, and it goes on by itself", name, parked=True
+    )
+
+
+def _answered(status: int, name: str, settings: PublisherSettings | None) -> Verdict:
+    permanent = settings.permanent_statuses if isinstance(settings, Http) else frozenset({400, 413, 422})
+    who = name or "the receiver"
+    if status in permanent:
+        says = f"{who} answered {status}: it can never accept this event"
+        return Verdict(EVENT, says, "correct the receiver (or the producer), then replay it", name, is_final=True)
+    if status == 429:
+        says = f"{who} answered 429: it wants fewer events at a time"
+        return Verdict(RECEIVER, says, f"if it stays so, set `publishers.{name}.max_rate`", name)
+    if status in UNAVAILABLE:
+        return Verdict(RECEIVER, f"{who} answered {status}: it, or a proxy before it, is out of service", "", name)
+    if status in MISCONFIGURED or 300 <= status < 400:
+        says = f"{who} answered {status}: it refuses us, whatever the event is"
+        return Verdict(CONFIGURATION, says, MISCONFIGURED.get(status, REDIRECT).format(name=name), name)
+    return Verdict(EVENT, f"{who} answered {status}: it failed while it handled this event", "", name)
+
+
+def _other(name: str, settings: PublisherSettings | None) -> Verdict:
+    if isinstance(settings, PythonCallable):
+        return Verdict(EVENT, f"{settings.target} raised an exception", "", name)
+    if isinstance(settings, Console):
+        return Verdict(RECEIVER, "standard output could not be written", "see that something reads it", name)
+    return Verdict(EVENT, "publishing it failed", "", name)
+
+
+_WRAPPED = (
+    ("outbox retry limit exceeded: ", WORKER, "its attempts were used up before it could be published once more"),
+    ("killed by ", OPERATOR, "a person ended it with `outboxd dead kill`"),
+)
+
+
+def _transport(blame: str, says: str, todo: str = "", *, parked: bool = False) -> Callable[[str], Verdict]:
+    def judge(name: str) -> Verdict:
+        who = name or "the receiver"
+        return Verdict(blame, says.format(who=who), todo.format(name=name, who=who), name, parked=parked)
+
+    return judge
+
+
+_UNREACHED = "the request never reached {who}"
+_UNANSWERED = ", so it may have handled the event all the same (it will see the same event_id again)"
+_TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
+    (
+        ("TLS failed: ",),
+        _transport(
+            RECEIVER, "no secure connection to {who} came about", "check its certificate and `publishers.{name}`"
+        ),
+    ),
+    (
+        ("Could not resolve ", "Couldn't resolve "),
+        _transport(
+            RECEIVER, "the host name of {who} is not known", "check `publishers.{name}.url` and the name server"
+        ),
+    ),
+    (
+        ("Failed to connect ", "Could not connect ", "Couldn't connect ", "connect to "),
+        _transport(RECEIVER, _UNREACHED + ": nothing took the connection", "see that {who} is up"),
+    ),
+    (("the request was not sent: ",), _transport(RECEIVER, _UNREACHED, "see that {who} is up and reachable")),
+    (("no complete answer in time",), _transport(EVENT, "{who} did not answer in time" + _UNANSWERED)),
+    (
+        ("the kept-alive connection was closed", "the connection ended before"),
+        _transport(EVENT, "{who} ended the connection without an answer" + _UNANSWERED),
+    ),
+    (("the answer cannot be read",), _transport(EVENT, "{who} sent an answer that is no HTTP" + _UNANSWERED)),
+    (("the call did not return in time",), _transport(EVENT, "the call of {who} took longer than publish_timeout")),
+    (
+        ("standard output ",),
+        _transport(RECEIVER, "standard output took no more", "see that something reads it"),
+    ),
+    (
+        ("not sent: ", "given up before it began", "not yet handed to "),
+        _transport(WORKER, "it was claimed, but its turn did not come", parked=True),
+    ),
+    (
+        ("envelope of ",),
+        _transport(EVENT, "its payload is larger than the lane allows", "raise max_event_bytes, then replay it"),
+    ),
+    (
+        ("headers are ", "event_id is empty"),
+        _transport(EVENT, "no request can be made of it", "correct the producer; this row has to be corrected, too"),
+    ),
+)

@@ -1,0 +1,66 @@
+"""What the tables tell of a lane around one event: who works on it, what comes first, when something last went out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from outboxd.config.schema import Lane
+from outboxd.store.api import FRESH
+from outboxd.store.connection import Connection
+from outboxd.store.desk_find import Desk, Found, now_ms, text
+
+LOOK_CAP = 10_000
+"""Rows that one look reads at the most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Around:
+    """A lane as seen from one of its events.
+
+    ahead: events that a claim takes before it, LOOK_CAP at the most. holders: worker -> events that it holds under a
+    lease that runs. last_delivery_ms: when the newest of the delivered events was delivered, None if there is none.
+    """
+
+    paused: bool
+    paused_by: str
+    ahead: int
+    holders: Mapping[str, int]
+    last_delivery_ms: int | None
+
+
+def around(connection: Connection, lane: Lane, event: Found) -> Around:
+    """Look around an event. Reads at most LOOK_CAP rows of each range."""
+    desk = Desk(connection, lane)
+    paused = desk.query("lane", {"lane": lane.name})
+    newest = desk.query("newest_delivered")
+    return Around(
+        paused=bool(paused and paused[0][0]),
+        paused_by=text(paused[0][1]) if paused else "",
+        ahead=_ahead(desk, event),
+        holders=_holders(desk),
+        last_delivery_ms=int(newest[0][0]) if newest else None,
+    )
+
+
+def _ahead(desk: Desk, event: Found) -> int:
+    params = {"due": event.due_at_ms, "id": event.id, "most": LOOK_CAP}
+    count = int(desk.query("ahead_equal", params)[0][0])
+    if event.due_at_ms != FRESH:  # fresh and due ones are claimed side by side: only the own class comes first
+        count += int(desk.query("ahead_range", {"due": event.due_at_ms, "most": LOOK_CAP})[0][0])
+    return min(count, LOOK_CAP)
+
+
+def _holders(desk: Desk) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for low, high in ((FRESH, FRESH), (0, now_ms(desk))):
+        for worker, count in desk.query("holders", {"low": low, "high": high, "most": LOOK_CAP}):
+            found[text(worker)] = found.get(text(worker), 0) + int(count)
+    return found
+
+
+def envelope_of(connection: Connection, lane: Lane, row_id: int) -> bytes | None:
+    """An event's payload, None if the row is gone."""
+    rows = Desk(connection, lane).query("envelope", {"id": row_id})
+    if not rows:
+        return None
+    payload = rows[0][0]
+    return payload.encode() if isinstance(payload, str) else bytes(payload)

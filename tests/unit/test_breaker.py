@@ -1,0 +1,313 @@
+"""The breaker tells an outage from poison; time comes in as a number."""
+
+import random
+
+import pytest
+
+from outboxd.config.schema import Breaker as Settings
+from outboxd.event import (
+    CONNECT,
+    DELIVERED,
+    INVALID,
+    PARKED,
+    REJECTED,
+    SERVER_ERROR,
+    Dead,
+    Delivered,
+    Outcome,
+    Retry,
+)
+from outboxd.relay.breaker import REMEMBERED, Breaker
+
+AWAY = Retry(CONNECT, "refused", counted=False)
+FAULT = Retry(SERVER_ERROR, "HTTP 500")
+REFUSED = Dead(REJECTED, "HTTP 422")
+
+
+def publish(breaker: Breaker, event_id: int, outcome: Outcome, now_s: float = 0.0) -> Outcome:
+    """One event, admitted or not: handed over and judged."""
+    breaker.started(event_id)
+    return breaker.judge(event_id, outcome, now_s)
+
+
+def closed(**settings: float) -> Breaker:
+    """One through which everything flows."""
+    breaker = Breaker(Settings(**settings))  # type: ignore[arg-type]  # each test's words are the settings' own
+    publish(breaker, 0, DELIVERED)
+    return breaker
+
+
+def opened(**settings: float) -> Breaker:
+    """One that has just opened, at 0 s."""
+    breaker = closed(**settings)
+    for event_id in range(1, 6):
+        publish(breaker, event_id, FAULT)
+    return breaker
+
+
+def test_the_first_publish_of_a_process_is_a_lone_probe() -> None:
+    """G6: after a restart in an outage a process must not charge its first handful of events before it understands."""
+    breaker = Breaker(Settings())
+    assert breaker.admits(0.0)
+    breaker.started(1)
+    assert not breaker.admits(1e9)
+    breaker.judge(1, DELIVERED, 1.0)
+    assert breaker.closed
+    assert breaker.admits(1.0)
+
+
+def test_a_first_probe_that_fails_is_not_counted() -> None:
+    """G6: any number of restarts in an outage cost a healthy event no attempt."""
+    for _ in range(20):
+        outcome = publish(Breaker(Settings()), 1, FAULT)
+        assert isinstance(outcome, Retry)
+        assert (outcome.counted, outcome.reason, outcome.error) == (False, SERVER_ERROR, "HTTP 500")
+
+
+def test_a_lone_event_that_fails_again_at_the_start_is_counted() -> None:
+    """G6: a poisonous event that is alone in the table would be tried for ever otherwise."""
+    breaker = Breaker(Settings())
+    counted = [publish(breaker, 1, FAULT, at_s) for at_s in (0.0, 10.0, 20.0)]
+    assert [outcome.counted for outcome in counted if isinstance(outcome, Retry)] == [False, True, True]
+
+
+def test_a_lone_event_is_not_counted_for_what_is_the_publishers_fault() -> None:
+    """G6: a request that never reached the receiver says nothing about the event, however often."""
+    breaker = Breaker(Settings())
+    for at_s in range(0, 1000, 50):
+        outcome = publish(breaker, 1, AWAY, float(at_s))
+        assert outcome == AWAY
+
+
+def test_it_opens_after_five_different_events_in_a_row() -> None:
+    """The fifth, not the fourth."""
+    breaker = closed()
+    states = []
+    for event_id in range(1, 6):
+        publish(breaker, event_id, FAULT)
+        states.append(breaker.state)
+    assert states == ["closed"] * 4 + ["open"]
+
+
+def test_one_event_alone_never_opens_it() -> None:
+    """G7: a bad event that fails a thousand times is no outage, whether it is blamed or not."""
+    breaker = closed()
+    for outcome in (FAULT, AWAY, REFUSED) * 300:
+        publish(breaker, 7, outcome)
+    assert breaker.closed
+
+
+def test_four_bad_events_among_good_ones_never_open_it() -> None:
+    """G7: what fails in a row is counted anew after each success."""
+    breaker = closed()
+    for turn in range(100):
+        for event_id in range(1, 5):
+            publish(breaker, event_id + 4 * turn, FAULT)
+        publish(breaker, 10_000 + turn, DELIVERED)
+    assert breaker.closed
+
+
+def test_what_fails_while_it_is_closed_is_judged_as_it_is() -> None:
+    """G6: 500 is blamed on the event, a refused connection is not."""
+    breaker = closed()
+    assert publish(breaker, 1, FAULT) is FAULT
+    assert publish(breaker, 2, AWAY) is AWAY
+
+
+@pytest.mark.parametrize("outcome", [FAULT, AWAY])
+def test_nothing_is_counted_while_it_is_open(outcome: Retry) -> None:
+    """G6: an outage that shows itself as 500 costs a waiting event no attempt, however long it lasts."""
+    breaker = opened()
+    for event_id in range(10, 200):
+        judged = publish(breaker, event_id, outcome, event_id * 100.0)
+        assert isinstance(judged, Retry)
+        assert not judged.counted
+        assert (judged.reason, judged.error) == (outcome.reason, outcome.error)
+
+
+def test_what_was_in_flight_when_it_opened_is_not_counted() -> None:
+    """G6: 32 connections that time out together are one outage; only those that opened it could be blamed."""
+    breaker = closed()
+    for event_id in range(32):
+        breaker.started(event_id)
+    judged = [breaker.judge(event_id, FAULT, 3.0) for event_id in range(32)]
+    assert sum(isinstance(outcome, Retry) and outcome.counted for outcome in judged) == 5
+
+
+def test_a_failed_probe_is_counted_once_another_event_has_succeeded_since() -> None:
+    """G7: poison that meets every outage as a probe is found out; the receiver worked for others in between."""
+    breaker = opened()
+    assert not counted(publish(breaker, 100, FAULT, 10.0))
+    assert not counted(publish(breaker, 100, FAULT, 20.0))
+    publish(breaker, 101, DELIVERED, 30.0)
+    for event_id in range(1, 6):
+        publish(breaker, event_id, FAULT, 40.0)
+    assert breaker.opened
+    assert counted(publish(breaker, 100, FAULT, 50.0))
+    assert not counted(publish(breaker, 100, FAULT, 60.0)), "nothing has succeeded since the last count"
+
+
+def test_its_memory_of_failed_probes_is_bounded() -> None:
+    """G9: an outage of a month probes with very many events."""
+    breaker = opened()
+    for event_id in range(3 * REMEMBERED):
+        publish(breaker, event_id, FAULT, 1e6)
+    assert len(breaker._failed_probing) == REMEMBERED
+
+
+def test_probes_are_further_and_further_apart() -> None:
+    """A receiver that is down must not be hammered; the wait doubles up to the most."""
+    breaker = opened(initial_probe_s=1.0, max_probe_s=10.0)
+    now_s, waits = 0.0, []
+    for event_id in range(20, 27):
+        waits.append(breaker.next_probe_s - now_s)
+        assert not breaker.admits(breaker.next_probe_s - 0.001)
+        now_s = breaker.next_probe_s
+        assert breaker.admits(now_s)
+        breaker.started(event_id)
+        assert not breaker.admits(now_s + 100), "one probe at a time"
+        breaker.judge(event_id, AWAY, now_s)
+    assert waits == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
+
+
+def test_a_success_closes_it_and_the_next_outage_starts_anew() -> None:
+    """Probes of the next outage begin at the first distance again, and its five events are five new ones."""
+    breaker = opened(initial_probe_s=1.0)
+    for event_id in range(20, 25):
+        publish(breaker, event_id, AWAY, 1000.0)
+    publish(breaker, 30, DELIVERED, 2000.0)
+    assert breaker.closed
+    for event_id in range(1, 5):
+        publish(breaker, event_id, FAULT, 3000.0)
+    assert breaker.closed
+    publish(breaker, 5, FAULT, 3000.0)
+    assert (breaker.state, breaker.next_probe_s, breaker.outage_s(3010.0)) == ("open", 3001.0, 10.0)
+
+
+def test_an_outage_is_as_old_as_the_first_failure_in_its_row() -> None:
+    """Parked events rest half as long as the outage has lasted."""
+    breaker = closed()
+    assert breaker.outage_s(50.0) == 0.0
+    for event_id, at_s in ((1, 100.0), (2, 101.0), (3, 102.0), (4, 103.0), (5, 104.0)):
+        publish(breaker, event_id, AWAY, at_s)
+    assert breaker.outage_s(110.0) == 10.0
+    publish(breaker, 6, DELIVERED, 111.0)
+    assert breaker.outage_s(120.0) == 0.0
+
+
+def test_an_outage_at_the_start_opens_it_too() -> None:
+    """Five lone probes with five events: from then on it says so (its log line, its metric)."""
+    breaker = Breaker(Settings(distinct_events=5))
+    for event_id in range(5):
+        assert not breaker.opened
+        now_s = breaker.next_probe_s
+        assert not counted(publish(breaker, event_id, FAULT, now_s))
+    assert breaker.opened
+
+
+def test_waiting_events_stay_while_the_first_probe_may_clear_the_way() -> None:
+    """A healthy start must not send a batch back to the table; an outage must not keep one."""
+    breaker = Breaker(Settings())
+    assert not breaker.parks(0.0)
+    breaker.started(1)
+    assert not breaker.parks(0.0)
+    breaker.judge(1, AWAY, 0.0)
+    assert breaker.parks(0.5)
+    assert opened().parks(1e9)
+    assert not closed().parks(0.0)
+
+
+def test_the_dead_brake_buries_twenty_and_holds_the_rest() -> None:
+    """A broken deployment of the receiver refuses everything: the backlog must not end in dead letters."""
+    breaker = closed(dead_brake=20)
+    for event_id in range(100):
+        breaker.started(event_id)
+    judged = [breaker.judge(event_id, REFUSED, 1.0) for event_id in range(100)]
+    assert judged[:20] == [REFUSED] * 20
+    assert {(type(outcome), outcome.reason, counted(outcome)) for outcome in judged[20:] if not is_ok(outcome)} == {
+        (Retry, PARKED, False)
+    }
+    assert breaker.opened
+
+
+def test_a_braked_receiver_is_believed_again_after_one_success() -> None:
+    """Probes that it still refuses are held too, further and further apart."""
+    breaker = closed(dead_brake=20, initial_probe_s=1.0)
+    for event_id in range(20):
+        publish(breaker, event_id, REFUSED)
+    assert not counted(publish(breaker, 30, REFUSED, 1.0))
+    assert breaker.next_probe_s == 3.0
+    publish(breaker, 31, DELIVERED, 3.0)
+    assert publish(breaker, 32, REFUSED, 4.0) is REFUSED
+    assert breaker.closed
+
+
+def test_nineteen_dead_letters_between_successes_brake_nothing() -> None:
+    """G7: bad events are refused one by one; that is what dead letters are for."""
+    breaker = closed(dead_brake=20)
+    for turn in range(10):
+        for event_id in range(19):
+            assert publish(breaker, 100 * turn + event_id, REFUSED) is REFUSED
+        publish(breaker, 9000 + turn, DELIVERED)
+    assert breaker.closed
+
+
+def test_an_answer_that_refuses_shows_that_the_receiver_is_back() -> None:
+    """It judges events again, so the others may be asked about; the refused one is a dead letter."""
+    breaker = opened()
+    assert publish(breaker, 20, REFUSED, 5.0) is REFUSED
+    assert breaker.closed
+
+
+def test_an_invalid_event_says_nothing_about_the_receiver() -> None:
+    """G7: it was judged on this side: it neither opens, nor brakes, nor closes, and it frees the probe."""
+    invalid = Dead(INVALID, "headers are a JSON array")
+    breaker = closed(dead_brake=20)
+    for event_id in range(100):
+        assert publish(breaker, event_id, invalid) is invalid
+    assert breaker.closed
+    assert breaker.outage_s(10.0) == 0.0
+    breaker = opened()
+    assert publish(breaker, 20, invalid, 2.0) is invalid
+    assert breaker.opened
+    assert breaker.admits(2.0), "the next probe may go at once"
+
+
+def test_one_that_is_switched_off_lets_everything_pass() -> None:
+    """`breaker.enabled: false`: every outcome counts as it came."""
+    breaker = Breaker(Settings(enabled=False))
+    for event_id in range(100):
+        assert breaker.admits(0.0)
+        for outcome in (FAULT, AWAY, REFUSED):
+            assert publish(breaker, event_id, outcome) is outcome
+    assert breaker.closed
+    assert breaker.outage_s(1.0) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_after_any_outage_a_healthy_event_has_few_counts(seed: int) -> None:
+    """G6: with restarts at random moments of an outage that answers 500, nothing healthy reaches ten attempts.
+
+    Each event is tried again and again by processes that start anew; the receiver fails throughout.
+    """
+    chance = random.Random(seed)
+    counts = dict.fromkeys(range(50), 0)
+    breaker = closed()
+    now_s = 0.0
+    for _ in range(3000):
+        if chance.random() < 0.02:
+            breaker = Breaker(Settings())
+        now_s = max(now_s + chance.random(), 0.0 if breaker.closed else breaker.next_probe_s)
+        event_id = chance.randrange(50)
+        counts[event_id] += counted(publish(breaker, event_id, FAULT, now_s))
+    assert max(counts.values()) <= 2
+
+
+def counted(outcome: Outcome) -> bool:
+    """Does it use up an attempt?"""
+    return isinstance(outcome, Retry) and outcome.counted
+
+
+def is_ok(outcome: Outcome) -> bool:
+    """Was the event accepted?"""
+    return isinstance(outcome, Delivered)

@@ -30,7 +30,7 @@ class CommitInDoubt(StoreUnavailable):
 
 
 class StoreConflict(StoreError):
-    """A deadlock or lock wait outlived the repeats: the transaction was rolled back, the same call may be made again."""
+    """A deadlock or lock wait outlived the repeats: the transaction was rolled back, the call may be made again."""
 
 
 class StoreRefused(StoreError):

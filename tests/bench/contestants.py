@@ -66,7 +66,7 @@ def relay(server: PrivateServer, settings: Config, count: int) -> Run:
 def _supervise(settings: Config) -> int:
     from outboxd.cli.run import run_daemon  # noqa: PLC0415 - in the child that becomes the supervisor
 
-    return run_daemon(settings, until_empty=True)
+    return run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=True)
 
 
 def naive(server: PrivateServer, settings: Config, count: int, receiver: str) -> Run:

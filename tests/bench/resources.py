@@ -54,7 +54,7 @@ def _start(settings: Config) -> int:
     if pid == 0:
         code = 1
         try:
-            code = run_daemon(settings, until_empty=False)
+            code = run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=False)
         finally:
             os._exit(code)
     return pid

@@ -79,13 +79,13 @@ class Breaker:
             self._successes += 1
             self._close()
             return outcome
+        if outcome.reason in (INVALID, PARKED):  # judged on this side: it says nothing about the receiver
+            return outcome
         if isinstance(outcome, Dead):
             return self._judge_dead(event_id, outcome, now_s, was_probe)
         return self._judge_retry(event_id, outcome, now_s, was_probe)
 
     def _judge_dead(self, event_id: int, outcome: Dead, now_s: float, was_probe: bool) -> Outcome:
-        if outcome.reason == INVALID:  # judged on this side: it says nothing about the receiver
-            return outcome
         if self.braked:
             if was_probe:
                 self._put_off(now_s)

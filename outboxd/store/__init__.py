@@ -1,8 +1,13 @@
 """The outbox tables. `open_store` for the relay, `connect` for commands; drivers are imported when first needed."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from outboxd.config.schema import Database, Lane
 from outboxd.store.api import Store
 from outboxd.store.connection import Connection
+
+Made = TypeVar("Made")
 
 
 def connect(database: Database) -> Connection:
@@ -17,19 +22,25 @@ def connect(database: Database) -> Connection:
 
 
 def open_store(database: Database, lane: Lane) -> Store:
-    """One lane's store over a new session, its table verified. Raises as `connect`."""
-    from outboxd.store.migrate import verify  # noqa: PLC0415 - with the driver
-
+    """One lane's store over a new session, its table verified (SQLite: created if missing). Raises as `connect`."""
     if database.scheme == "sqlite":
         from outboxd.store.sqlite import SqliteStore  # noqa: PLC0415 - a driver is loaded where it is used
-        from outboxd.store.sqlite_connection import SqliteConnection  # noqa: PLC0415 - a driver is loaded where used
 
-        embedded = SqliteConnection(database)
-        verify(embedded, lane)
-        return SqliteStore(embedded, lane)
+        connection = connect(database)
+        return _or_closed(connection, lambda: SqliteStore(connection, lane))
+    from outboxd.store.migrate import verify  # noqa: PLC0415 - with the driver
     from outboxd.store.mysql import MysqlStore  # noqa: PLC0415 - a driver is loaded where it is used
     from outboxd.store.mysql_connection import MysqlConnection  # noqa: PLC0415 - a driver is loaded where it is used
 
     session = MysqlConnection(database, strict=False)
-    verify(session, lane)
+    _or_closed(session, lambda: verify(session, lane))
     return MysqlStore(session, lane)
+
+
+def _or_closed(connection: Connection, make: Callable[[], Made]) -> Made:
+    """What `make` makes; a connection of which nothing comes is closed."""
+    try:
+        return make()
+    except BaseException:
+        connection.close()
+        raise

@@ -4,7 +4,7 @@ A candidate row is a tuple: the first 12 values are Event's fields in order (env
 at once), then status, due_at_ms and the envelope's length in bytes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outboxd.event import Event
@@ -31,7 +31,7 @@ class Choice(NamedTuple):
 
 def inline_bytes(want: Want) -> int:
     """How long a payload may be to come along with the first look, so that all of them fit the budget."""
-    return max(0, want.budget_bytes // want.limit)
+    return max(0, want.budget_bytes // max(1, want.limit))
 
 
 def choose(candidates: Sequence[Row], want: Want) -> Choice:
@@ -71,7 +71,7 @@ def missing_payloads(rows: Sequence[Row], want: Want) -> list[int]:
 
 
 def events_of(
-    rows: Sequence[Row], lane: str, payloads: dict[int, bytes], want: Want, suspect: bool
+    rows: Sequence[Row], lane: str, payloads: Mapping[int, bytes | str], want: Want, suspect: bool
 ) -> tuple[tuple[Event, ...], tuple[tuple[Event, int], ...]]:
     """(events with their payloads, (event, size) of the oversize ones)."""
     events: list[Event] = []

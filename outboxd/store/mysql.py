@@ -9,9 +9,9 @@ import msgspec
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt, StoreConflict
 from outboxd.event import Event
-from outboxd.store import statements
-from outboxd.store.api import DELIVERED, FRESH, RELEASED, Claim, Floors, Peek, Settled, Settlement, Want
-from outboxd.store.choose import Choice, Row, choose, event_of, events_of, floors_after, inline_bytes, missing_payloads
+from outboxd.store import claiming, statements
+from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Settled, Settlement, Want
+from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.mysql_connection import MysqlConnection
 
 CHUNK = 1000
@@ -20,11 +20,14 @@ CHUNK = 1000
 REPEATS = 4
 """How often a transaction is tried that meets deadlocks or lock waits."""
 
+MOST_CLAIMS = 4
+"""Delivered rows of more claims than these are settled by one statement instead of one for each claim."""
+
 NOTHING_SETTLED = Settled()
 
 
 class MysqlStore:
-    """Implements store.api.Store."""
+    """Implements store.api.Store and, for claims, store.claiming.Table."""
 
     def __init__(self, connection: MysqlConnection, lane: Lane) -> None:
         self._db = connection
@@ -37,6 +40,7 @@ class MysqlStore:
 
     def peek(self, floors: Floors) -> Peek:
         params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
+        params["due_after"] = floors.due_id
         row = self._db.query(self._sql["peek"], params)[0]
         return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
 
@@ -62,7 +66,7 @@ class MysqlStore:
             if settlements:
                 settled = self._settle(settlements)
             if want is not None:
-                claim = self._claim(want, floors)
+                claim = claiming.claim(self, self._lane, want, floors)
         except BaseException:
             self._db.rollback()
             raise
@@ -80,37 +84,32 @@ class MysqlStore:
     # settle
 
     def _settle(self, settlements: Sequence[Settlement]) -> Settled:
-        usual: list[Settlement] = []
-        released: list[Settlement] = []
+        usual: dict[int, list[Settlement]] = {}
         each: list[Settlement] = []
         for settlement in settlements:
             if settlement.status == DELIVERED and settlement.published_to is None:
-                usual.append(settlement)
-            elif settlement.status == RELEASED:
-                released.append(settlement)
+                usual.setdefault(settlement.token, []).append(settlement)
             else:
                 each.append(settlement)
-        found = self._settle_alike("settle_delivered", usual) + self._settle_alike("settle_released", released)
+        if len(usual) > MOST_CLAIMS:
+            each = list(settlements)
+            usual = {}
+        found = sum(self._settle_delivered(token, part) for token, part in sorted(usual.items()))
         found += self._settle_each(each)
-        if found == len(settlements):
-            return Settled(found)
-        return self._account(settlements)
+        return Settled(found) if found == len(settlements) else self._account(settlements)
 
-    def _settle_alike(self, name: str, settlements: Sequence[Settlement]) -> int:
+    def _settle_delivered(self, token: int, settlements: Sequence[Settlement]) -> int:
         found = 0
         for part in _parts(settlements):
-            ids, tokens = _list(s.id for s in part), _list({s.token for s in part})
-            found += self._db.execute(self._sql[name].replace("{ids}", ids).replace("{tokens}", tokens))
+            sql = self._sql["settle_delivered"].replace("{ids}", _list(s.id for s in part))
+            found += self._db.execute(sql, {"token": token})
         return found
 
     def _settle_each(self, settlements: Sequence[Settlement]) -> int:
         found = 0
         for part in _parts(settlements):
-            rows = [
-                (s.id, s.token, s.status, int(s.counted), s.delay_ms, s.last_error, s.published_to)
-                for s in sorted(part, key=lambda s: s.id)
-            ]
-            found += self._db.execute(self._sql["settle_each"], {"rows": msgspec.json.encode(rows).decode()})
+            rows = [(s.id, s.token, s.status, int(s.counted), s.delay_ms, s.last_error, s.published_to) for s in part]
+            found += self._db.execute(self._sql["settle_each"], {"rows": _json(rows)})
         return found
 
     def _account(self, settlements: Sequence[Settlement]) -> Settled:
@@ -125,60 +124,20 @@ class MysqlStore:
 
     # claim
 
-    def _claim(self, want: Want, floors: Floors) -> Claim:
-        candidates: list[Row] = []
-        fresh_left = due_left = False
-        if want.due:
-            ask = max(1, want.limit // 2) if want.fresh else want.limit  # neither class starves the other
-            candidates += self._due_rows(want, floors, ask)
-            due_left = len(candidates) >= ask
-        if want.fresh:
-            ask = max(1, want.limit - len(candidates))
-            rows = self._look("claim_equal", want, ask, due=FRESH, after=floors.fresh_id)
-            fresh_left = len(rows) >= ask
-            candidates += rows
-        choice = choose(candidates, want)
-        if choice.rows:
-            self._take(want, choice)
-        payloads = self._payloads(missing_payloads(choice.rows, want))
-        events, oversize = events_of(choice.rows, self._lane, payloads, want, choice.suspect)
-        return Claim(
-            token=want.token,
-            events=events,
-            oversize=oversize,
-            suspect=choice.suspect,
-            suspects_wait=choice.suspects_wait,
-            cut_by_budget=choice.cut,
-            fresh_left=fresh_left,
-            due_left=due_left,
-            floors=floors_after(floors, choice.passed),
-        )
-
-    def _due_rows(self, want: Want, floors: Floors, limit: int) -> list[Row]:
-        rows: list[Row] = []
-        if floors.due_id:
-            rows += self._look("claim_equal", want, limit, due=floors.due_at_ms, after=floors.due_id)
-        if len(rows) < limit:
-            start = floors.due_at_ms + 1 if floors.due_id else 0
-            rows += self._look("claim_range", want, limit - len(rows), due=start, after=0)
-        return rows
-
-    def _look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
+    def look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
         params = {"due": due, "after": after, "limit": limit, "inline": inline_bytes(want)}
         return self._db.query(self._sql[name], params)
 
-    def _take(self, want: Want, choice: Choice) -> None:
+    def take(self, want: Want, choice: Choice) -> None:
         name = "take_suspect" if choice.suspect else "take"
         params = {"worker": want.worker_id, "token": want.token, "lease": want.lease_ms}
         ids = sorted(row[0] for row in choice.rows)
         for start in range(0, len(ids), CHUNK):
             self._db.execute(self._sql[name].replace("{ids}", _list(ids[start : start + CHUNK])), params)
 
-    def _payloads(self, ids: Sequence[int]) -> dict[int, bytes]:
+    def payload(self, row_id: int) -> bytes | str:
         # One by one: the answer to a list of them would stand in memory twice over.
-        found: dict[int, bytes] = {}
-        for row_id in ids:
-            found.update(self._db.query(self._sql["payloads"].replace("{ids}", str(row_id))))
+        found: bytes | str = self._db.query(self._sql["payload"].replace("{ids}", str(row_id)))[0][0]
         return found
 
     # what a worker asks beside
@@ -204,12 +163,10 @@ class MysqlStore:
         )
 
     def hurry(self, parked: Sequence[tuple[int, int]]) -> int:
-        found = 0
-        for start in range(0, len(parked), CHUNK):
-            part = sorted(parked[start : start + CHUNK])
-            ids, tokens = _list(row_id for row_id, _ in part), _list({token for _, token in part})
-            found += self._db.execute(self._sql["hurry"].replace("{ids}", ids).replace("{tokens}", tokens))
-        return found
+        return sum(
+            self._db.execute(self._sql["hurry"], {"rows": _json(sorted(parked[start : start + CHUNK]))})
+            for start in range(0, len(parked), CHUNK)
+        )
 
     def unfinished(self) -> bool:
         return bool(self._db.query(self._sql["unfinished"], {"fresh": FRESH})[0][0])
@@ -219,6 +176,10 @@ class MysqlStore:
 
     def close(self) -> None:
         self._db.close()
+
+
+def _json(rows: Sequence[tuple[object, ...]]) -> str:
+    return msgspec.json.encode(rows).decode()
 
 
 def _list(numbers: Iterable[int]) -> str:

@@ -10,9 +10,9 @@ import msgspec
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
 from outboxd.event import Event
-from outboxd.store import statements
+from outboxd.store import claiming, statements
 from outboxd.store.api import FRESH, Claim, Floors, Peek, Settled, Settlement, Want
-from outboxd.store.choose import Choice, Row, choose, event_of, events_of, floors_after, inline_bytes, missing_payloads
+from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import create_missing, verify
 
@@ -20,7 +20,7 @@ NOTHING_SETTLED = Settled()
 
 
 class SqliteStore:
-    """Implements store.api.Store."""
+    """Implements store.api.Store and, for claims, store.claiming.Table."""
 
     def __init__(self, connection: Connection, lane: Lane) -> None:
         self._db = connection
@@ -52,7 +52,7 @@ class SqliteStore:
             if settlements:
                 settled = self._settle(settlements)
             if want is not None:
-                claim = self._claim(want, floors)
+                claim = claiming.claim(self, self._lane, want, floors)
         except BaseException:
             self._db.rollback()
             raise
@@ -79,62 +79,16 @@ class SqliteStore:
         lost = tuple(s.id for s in unchanged if s.id in stands and stands[s.id] != s.token)
         return Settled(len(settlements) - len(gone) - len(lost), lost, gone)
 
-    def _claim(self, want: Want, floors: Floors) -> Claim:
-        if want.limit <= 0:
-            return Claim(want.token, floors=floors)
-        candidates, fresh_left, due_left = self._candidates(want, floors)
-        choice = choose(candidates, want)
-        if choice.rows:
-            self._take(want, choice)
-        payloads = {
-            key: self._db.query(self._sql["payload"], {"key": key})[0][0] for key in missing_payloads(choice.rows, want)
-        }
-        events, oversize = events_of(choice.rows, self._lane, payloads, want, choice.suspect)
-        return Claim(
-            token=want.token,
-            events=events,
-            oversize=oversize,
-            suspect=choice.suspect,
-            suspects_wait=choice.suspects_wait,
-            cut_by_budget=choice.cut,
-            fresh_left=fresh_left,
-            due_left=due_left,
-            floors=floors_after(floors, choice.passed),
-        )
-
-    def _candidates(self, want: Want, floors: Floors) -> tuple[Sequence[Row], bool, bool]:
-        """Due rows, at most half where there are fresh ones, then fresh rows; whether either class may have more."""
-        # The odd row, and a limit of one, fall to either class by the chance in the token.
-        due_asked = 0 if not want.due else (want.limit + want.token % 2) // 2 if want.fresh else want.limit
-        due = self._due_rows(want, floors, due_asked)
-        fresh_asked = want.limit - len(due) if want.fresh else 0
-        fresh = self._look("claim_equal", want, fresh_asked, due=FRESH, after=floors.fresh_id) if fresh_asked else ()
-        if want.due and len(fresh) < fresh_asked and len(due) == due_asked:
-            due_asked = want.limit - len(fresh)
-            due += self._due_rows(want, floors_after(floors, due), due_asked - len(due))
-        return (
-            [*due, *fresh],
-            want.fresh and len(fresh) >= fresh_asked,
-            want.due and len(due) >= due_asked,
-        )
-
-    def _due_rows(self, want: Want, floors: Floors, limit: int) -> list[Row]:
-        """Equal due values may be many: those of the floor's own value are a range of ids, not read over again."""
-        rows: list[Row] = []
-        if limit > 0 and floors.due_id:
-            rows += self._look("claim_equal", want, limit, due=floors.due_at_ms, after=floors.due_id)
-        if len(rows) < limit:
-            start = floors.due_at_ms + 1 if floors.due_id else floors.due_at_ms
-            rows += self._look("claim_range", want, limit - len(rows), due=start, after=0)
-        return rows
-
-    def _look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
+    def look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
         params = {"due": due, "after": after, "limit": limit, "inline": inline_bytes(want)}
         return self._db.query(self._sql[name], params)
 
-    def _take(self, want: Want, choice: Choice) -> None:
+    def take(self, want: Want, choice: Choice) -> None:
         params = {"worker": want.worker_id, "token": want.token, "lease": want.lease_ms, "lost": int(choice.suspect)}
         self._db.execute(self._sql["take"], {**params, "ids": _json(row[0] for row in choice.rows)})
+
+    def payload(self, row_id: int) -> bytes:
+        return bytes(self._db.query(self._sql["payload"], {"key": row_id})[0][0])
 
     def _tokens(self, ids: Iterable[int]) -> Sequence[Row]:
         return self._db.query(self._sql["tokens"], {"ids": _json(ids)})

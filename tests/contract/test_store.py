@@ -119,6 +119,7 @@ def test_a_suspect_is_taken_alone_and_charged(store: Store, table: Table, want: 
     assert table.row(suspect)["retry_count"] == 3
     assert table.row(suspect)["claim_token"] == claim.token
     assert [table.status(row_id) for row_id in (*others, later)] == ["pending"] * 3
+    assert claim.floors == ZERO, "what stands before the suspect was not taken"
 
 
 def test_a_due_row_can_be_a_suspect_too(store: Store, table: Table, want: Wants) -> None:

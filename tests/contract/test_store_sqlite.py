@@ -15,7 +15,7 @@ import pytest
 from outboxd.config.schema import Database, Lane
 from outboxd.errors import CommitInDoubt, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.store import connect, open_store
-from outboxd.store.api import DELIVERED, FRESH, RETRYABLE, ZERO, Settlement, Store, Want
+from outboxd.store.api import DELIVERED, FAILED, FRESH, RETRYABLE, ZERO, Settled, Settlement, Store, Want
 from outboxd.store.sqlite import SqliteStore
 from outboxd.store.sqlite_connection import SqliteConnection
 from tests.contract.conftest import LANE, Table
@@ -110,6 +110,19 @@ def test_an_index_that_was_dropped_is_made_again(database: Database, table: Tabl
     store = open_store(database, Lane(name=LANE))
     assert [event.id for event in store.exchange((), want(), ZERO)[1].events] == [row_id]
     store.close()
+
+
+def test_an_exchange_that_fails_changes_nothing(store: Store, table: Table, want: Wants) -> None:
+    """G1: all of its settlements stand or none, and the next exchange is not caught in what was left of it."""
+    good, bad = table.insert_many(2)
+    token = store.exchange((), want(), ZERO)[1].token
+    before = [table.row(good), table.row(bad)]
+    outcomes = [Settlement(good, token, FAILED), Settlement(bad, token, "nonsense")]
+    with pytest.raises(StoreRefused):
+        store.exchange(outcomes, want(), ZERO)
+    assert [table.row(good), table.row(bad)] == before
+    table.insert()
+    assert store.exchange([Settlement(good, token, DELIVERED)], None, ZERO)[0] == Settled(done=1)
 
 
 def test_another_writer_is_a_conflict(store: Store, table: Table, want: Wants, database: Database) -> None:

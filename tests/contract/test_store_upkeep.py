@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from outboxd.errors import StoreRefused, StoreUnavailable
+from outboxd.errors import StoreUnavailable
 from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, ZERO, Floors, Settled, Settlement, Store, Want
 from tests.contract.conftest import LANE, Table
 
@@ -223,19 +223,6 @@ def test_an_exchange_of_nothing_is_nothing(store: Store, table: Table) -> None:
     settled, claim = store.exchange((), None, ZERO)
     assert (settled, claim.events) == (Settled(), ())
     assert store.in_doubt() == (0, ())
-
-
-def test_an_exchange_that_fails_changes_nothing(store: Store, table: Table, want: Wants) -> None:
-    """G1: all of its settlements stand or none, and the next exchange is not caught in what was left of it."""
-    good, bad = table.insert_many(2)
-    token = claim_all(store, want())
-    before = [table.row(good), table.row(bad)]
-    outcomes = [Settlement(good, token, FAILED), Settlement(bad, token, "nonsense")]
-    with pytest.raises(StoreRefused):
-        store.exchange(outcomes, want(), ZERO)
-    assert [table.row(good), table.row(bad)] == before
-    table.insert()
-    assert store.exchange([Settlement(good, token, DELIVERED)], None, ZERO)[0] == Settled(done=1)
 
 
 def test_no_claim_is_in_doubt_after_an_exchange_that_ended(store: Store, table: Table, want: Wants) -> None:

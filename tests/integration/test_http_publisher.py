@@ -15,6 +15,7 @@ from tests.services.payloads import Payload
 from tests.services.publishing import Opens, collect, make_event, publish, publish_all
 from tests.services.receiver import Receiver
 from tests.services.receiver_answers import Request
+from tests.services.wait import wait_for
 
 pytest_plugins = ["tests.services.http_publishing"]
 
@@ -196,6 +197,19 @@ def test_an_event_whose_time_is_over_is_not_sent(receiver: Receiver, opens: Open
     assert (outcome.reason, outcome.counted) == ("parked", False)
     assert publish(publisher, make_event()) is DELIVERED
     assert len(receiver.requests) == 1
+
+
+def test_closing_ends_every_connection(receiver: Receiver, opens: Opens) -> None:
+    """G5: a drained worker leaves nothing open, idle or busy."""
+    publisher = opens()
+    publish_all(publisher, (make_event() for _ in range(20)))
+    hanging = make_event()
+    receiver.answer(event_id=hanging.event_id, hang=True)
+    assert publisher.submit(hanging, time.monotonic() + 30)
+    publisher.collect()
+    assert receiver.connected > 0
+    publisher.close(time.monotonic() + 1)
+    wait_for(lambda: receiver.connected == 0, 5, "the connections to end")
 
 
 def test_payloads_are_freed_with_their_outcome(receiver: Receiver, opens: Opens) -> None:

@@ -65,6 +65,11 @@ class Receiver:
         """How many connections were made since the start."""
         return self._accepted
 
+    @property
+    def connected(self) -> int:
+        """How many connections are open now."""
+        return len(self._connections)
+
     def event_ids(self) -> list[str]:
         """Of the requests so far, in order."""
         return [request.event_id for request in self.requests]

@@ -3,14 +3,16 @@
 -- row -> index, and deadlock.
 
 -- name: peek
--- Index due, two ranges; LIMIT 1 each. No locks.
+-- Index due, three ranges; LIMIT 1 each. No locks.
 SELECT {now},
        (SELECT paused FROM outboxd_lane WHERE lane = :lane),
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
                WHERE due_at_ms = :fresh AND id > :after AND lock_until_ms <= {now}
                LIMIT 1),
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
-               WHERE due_at_ms BETWEEN :due AND {now} AND lock_until_ms <= {now} LIMIT 1)
+               WHERE due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now} LIMIT 1)
+    OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
+               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now} LIMIT 1)
 
 -- name: claim_equal
 -- Index due: one due value, behind an id. Payloads up to `inline` bytes come at once, so that rows of usual size need no
@@ -41,17 +43,11 @@ SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until
 WHERE id IN ({ids})
 
 -- name: settle_delivered
--- The usual end. Everything it writes has a fixed width and is never null, so that no row outgrows its page.
+-- The usual end, for rows of one claim. Everything it writes has a fixed width and is never null, so that no row outgrows
+-- its page.
 UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'delivered', last_error = NULL, updated_at_ms = {now}, delivered_at_ms = {now}
-WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'delivering'
-
--- name: settle_released
--- lock_until_ms before status: MySQL assigns from left to right.
-UPDATE {table} FORCE INDEX (PRIMARY)
-SET lock_until_ms = 0, updated_at_ms = {now},
-    status = IF(retry_count > 0 OR last_error IS NOT NULL, 'retryable', 'pending')
-WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'delivering'
+WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
 
 -- name: settle_each
 -- Outcomes that differ from row to row, as a table of their own; read first (STRAIGHT_JOIN), rows found by primary key.
@@ -64,19 +60,20 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
        STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.id = o_id
 SET t.retry_count = t.retry_count + o_counted,
     t.next_retry_at_ms = IF(o_status = 'retryable', {now} + o_delay, t.next_retry_at_ms),
-    t.lock_until_ms = IF(o_status = 'retryable', 0, t.lock_until_ms),
-    t.last_error = o_error,
+    t.lock_until_ms = IF(o_status IN ('retryable', 'released'), 0, t.lock_until_ms),
+    t.last_error = IF(o_status = 'released', t.last_error, o_error),
     t.published_to = COALESCE(o_names, t.published_to),
     t.delivered_at_ms = IF(o_status = 'delivered', {now}, t.delivered_at_ms),
     t.updated_at_ms = {now},
-    t.status = o_status
+    t.status = CASE WHEN o_status <> 'released' THEN o_status
+                    WHEN t.retry_count > 0 OR t.last_error IS NOT NULL THEN 'retryable' ELSE 'pending' END
 WHERE t.claim_token = o_token AND t.status = 'delivering'
 
 -- name: tokens
 SELECT id, claim_token, status FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
 
--- name: payloads
-SELECT id, envelope FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+-- name: payload
+SELECT envelope FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
 
 -- name: fetch
 SELECT id, event_id, event_type, room_id, app_code, envelope, content_type, headers, retry_count, created_at_ms,
@@ -89,8 +86,10 @@ UPDATE {table} FORCE INDEX (PRIMARY) SET lock_until_ms = {now} + :lease
 WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
 
 -- name: hurry
-UPDATE {table} FORCE INDEX (PRIMARY) SET next_retry_at_ms = {now}
-WHERE id IN ({ids}) AND claim_token IN ({tokens}) AND status = 'retryable' AND next_retry_at_ms > {now}
+UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (o_id BIGINT PATH '$[0]', o_token BIGINT PATH '$[1]')) AS o
+       STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.id = o_id
+SET t.next_retry_at_ms = {now}
+WHERE t.claim_token = o_token AND t.status = 'retryable' AND t.next_retry_at_ms > {now}
 
 -- name: unfinished
 SELECT EXISTS (SELECT 1 FROM {table} FORCE INDEX (due) WHERE due_at_ms = :fresh LIMIT 1)

@@ -98,7 +98,7 @@ class Planner:
             return None
         if self._suspects and now_s >= self._suspects_from_s:
             return self._take_suspect(holding.appetite) if not holding.count else None
-        if holding.waiting or self._full or self.idle:
+        if holding.waiting or (self._full and holding.count) or self.idle:
             return None
         free_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         if free_bytes <= 0 or (holding.appetite == ONE and holding.count):

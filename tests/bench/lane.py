@@ -16,6 +16,7 @@ ENVELOPE = json.dumps({"event": "x" * 40, "body": "y" * 220}).encode()
 CONFIG = """
 node_id: bench
 database: {{url: "{url}"}}
+lanes: {{room_outbox: {{}}, room_history: {{}}}}
 outbox_worker: {{direct: [{publisher}], concurrency: {workers}, batch_size: {batch}}}
 publishers:
   nothing: {{type: "null"}}
@@ -33,16 +34,18 @@ def config(
 
 
 def make(settings: Config) -> None:
-    """An empty table, as init-db makes it."""
-    execute(settings.database.url, "DROP TABLE IF EXISTS room_outbox, outboxd_schema, outboxd_lane")
+    """Empty tables, as init-db makes them."""
+    execute(settings.database.url, f"DROP TABLE IF EXISTS {', '.join(settings.lanes)}, outboxd_schema, outboxd_lane")
     connection = connect_store(patient(settings.database))
     try:
-        init_db(connection, [settings.lanes["room_outbox"]])
+        init_db(connection, list(settings.lanes.values()))
     finally:
         connection.close()
 
 
-def fill(url: str, count: int, columns: Mapping[str, str] | None = None, prefix: str = "e") -> None:
+def fill(
+    url: str, count: int, columns: Mapping[str, str] | None = None, prefix: str = "e", table: str = "room_outbox"
+) -> None:
     """Insert rows by the server itself; columns: further ones and their SQL, `seq` is the row's number from 1."""
     extra = columns or {}
     names = "".join(f", {name}" for name in extra)
@@ -52,7 +55,7 @@ def fill(url: str, count: int, columns: Mapping[str, str] | None = None, prefix:
         for start in range(1, count + 1, 100_000):
             end = min(count, start + 99_999)
             cursor.execute(
-                f"INSERT INTO room_outbox (event_id, event_type, room_id, envelope, created_at_ms{names}) "
+                f"INSERT INTO {table} (event_id, event_type, room_id, envelope, created_at_ms{names}) "
                 f"SELECT CONCAT('{prefix}', seq), 'RoomChanged', CONCAT('room-', MOD(seq, 1000)), %s, 1{values} "
                 f"FROM seq_{start}_to_{end}",
                 (ENVELOPE,),

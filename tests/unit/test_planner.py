@@ -174,7 +174,16 @@ def test_a_claim_cut_to_nothing_waits_until_something_is_settled() -> None:
     made.took(take(made.next(0.0, some)), claim(left=False, cut_by_budget=True), 0.0, 0.0)
     assert made.next(0.0, some) is None
     made.freed()
-    assert take(made.next(0.0, IDLE)).want.budget_bytes == 1000
+    assert take(made.next(0.0, some)).want.budget_bytes == 400
+
+
+def test_a_claim_cut_to_nothing_that_settled_all_there_was_is_followed_by_another() -> None:
+    """Settling and claiming share a transaction: nobody is left whose settling could make room, so nobody says so."""
+    made = busy()
+    some = holding(count=2, payload_bytes=600)
+    made.took(take(made.next(0.0, some)), claim(left=False, cut_by_budget=True), 0.0, 0.0)
+    want = take(made.next(0.0, IDLE)).want
+    assert (want.budget_bytes, want.idle) == (1000, True)
 
 
 def test_nothing_is_claimed_while_events_wait_for_a_publisher() -> None:

@@ -134,7 +134,8 @@ def _left(database: Database, lane: Lane) -> Overview:
 def _sum_up(tally: Tally, left: Overview) -> int:
     waiting = left.fresh + left.scheduled + left.retrying + left.delivering
     latencies_s = tally.latencies_s()
-    show.line(f"delivered: {tally.arrived:,} of {words.counted(tally.events, 'event')}; {words.counted(tally.repeated, 'duplicate')}")
+    duplicates = words.counted(tally.repeated, "duplicate")
+    show.line(f"delivered: {tally.arrived:,} of {words.counted(tally.events, 'event')}; {duplicates}")
     if waiting or left.failed:
         show.line(f"left: {waiting} not delivered, {left.failed} dead letters")
     if latencies_s:

@@ -76,7 +76,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.problem:
             raise click.UsageError(options.problem)
-        result = cli.main(args=rest, prog_name="outboxd", standalone_mode=False, obj=options)
+        with cli.make_context("outboxd", rest, obj=options) as ctx:  # not cli.main: it has exit statuses of its own
+            result = cli.invoke(ctx)
         sys.stdout.flush()  # here, where a reader that has gone is understood
         return result if isinstance(result, int) else EXIT_DONE
     except ConfigError as error:

@@ -206,23 +206,32 @@ def _queue(scene: Scene) -> Iterator[str]:
     if around.ahead:
         more = "+" if around.ahead >= LOOK_CAP else ""
         yield f"{around.ahead:,}{more} {'event is' if around.ahead == 1 else 'events are'} before it"
-    if around.holders:
-        busy = ", ".join(
-            f"{worker} ({words.counted(count, 'event')})" for worker, count in sorted(around.holders.items())
-        )
-        yield f"workers at work in this lane: {busy}"
-        return
     if around.paused or not lane.enabled:
         return
-    since_ms = max(event.created_at_ms, event.updated_at_ms, event.next_retry_at_ms)
-    waited_ms = event.now_ms - since_ms if since_ms else 0
+    if around.last_failure:
+        failed = verdict(around.last_failure, dict(scene.publishers))
+        ago = words.lasting(event.now_ms - around.last_failure_ms)
+        why = f"{failed.says}; the publisher may be resting" if failed.blame == RECEIVER else failed.says
+        yield f"the last failure of another event in this lane, {ago} ago: {around.last_failure} ({why})"
+    if around.holders:
+        held = ((worker, words.counted(count, "event")) for worker, count in sorted(around.holders.items()))
+        yield f"workers at work in this lane: {', '.join(f'{worker} ({events})' for worker, events in held)}"
+    else:
+        yield _silence(scene)
+
+
+def _silence(scene: Scene) -> str:
+    """Nobody holds anything: does somebody look at all?"""
+    around, event = scene.around, scene.event
     text = "no worker holds an event of this lane right now"
-    if waited_ms > LONG_SILENCE_POLLS * lane.poll_interval_s * 1000:
+    sign_ms = max(around.last_delivery_ms, around.last_failure_ms)
+    since_ms = max(event.created_at_ms, event.updated_at_ms, event.next_retry_at_ms, sign_ms)
+    if since_ms and event.now_ms - since_ms > LONG_SILENCE_POLLS * scene.lane.poll_interval_s * 1000:
         text += ": is the daemon running, and does it reach the database?"
-    last_ms = around.last_delivery_ms
-    if last_ms:
-        text += f" (the newest delivered event was delivered {words.lasting(event.now_ms - last_ms)} ago)"
-    yield text
+    if around.last_delivery_ms:
+        ago = words.lasting(event.now_ms - around.last_delivery_ms)
+        text += f" (the newest delivered event was delivered {ago} ago)"
+    return text
 
 
 def _before(scene: Scene) -> Iterator[str]:
@@ -231,7 +240,9 @@ def _before(scene: Scene) -> Iterator[str]:
 
 
 def _attempts(scene: Scene) -> Iterator[str]:
-    used, lane = scene.event.retry_count, scene.lane
+    used, lane, found = scene.event.retry_count, scene.lane, scene.verdict
+    if not used and found is not None and found.blame in (RECEIVER, CONFIGURATION):
+        return
     if lane.retry_strategy == EXPONENTIAL:
         most = words.counted(lane.max_retry_count, "attempt")
         yield f"{used} of {most} used up; at {lane.max_retry_count} it becomes a dead letter"

@@ -8,115 +8,20 @@ them, are handed in.
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 from outboxd.event import (
     DELIVERED,
     PARKED,
     REJECTED,
-    THROTTLED,
-    UNAVAILABLE,
     Dead,
     Delivered,
-    Event,
     Outcome,
     Retry,
 )
-from outboxd.publishers.api import Publisher
-
-FOREVER_S = float("inf")
+from outboxd.publishers.route import FOREVER_S, Item, Route
 
 ALL, ONE, NONE = "all", "one", "none"
 """How many events a lane's publishers can take: see Fanout.appetite."""
-
-
-class Gate(Protocol):
-    """What decides whether a publisher may be asked: relay.breaker.Breaker."""
-
-    next_probe_s: float
-
-    @property
-    def closed(self) -> bool: ...
-    @property
-    def opened(self) -> bool: ...
-    def admits(self, now_s: float) -> bool: ...
-    def outage_s(self, now_s: float) -> float: ...
-    def parks(self, now_s: float) -> bool: ...
-    def started(self, event_id: int) -> None: ...
-    def judge(self, event_id: int, outcome: Outcome, now_s: float) -> Outcome: ...
-
-
-class Item:
-    """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it."""
-
-    __slots__ = ("accepted", "dead", "event", "lease_s", "open_routes", "refused", "retry", "token")
-
-    def __init__(self, event: Event, token: int, lease_s: float) -> None:
-        self.event = event
-        self.token = token
-        self.lease_s = lease_s
-        self.open_routes = 0
-        self.accepted: tuple[str, ...] = ()
-        self.refused: tuple[str, ...] = ()
-        self.retry: Retry | None = None
-        self.dead: Dead | None = None
-
-
-class Route:
-    """One publisher of the lane, its filter (`wants`: event_type → is it for this publisher), gate and rate."""
-
-    def __init__(
-        self,
-        name: str,
-        publisher: Publisher,
-        gate: Gate,
-        wants: Callable[[str], bool],
-        max_rate: float,
-        max_hold_s: float,
-    ) -> None:
-        self.name = name
-        self.publisher = publisher
-        self.gate = gate
-        self.wants = wants
-        self.waiting: deque[Item] = deque()
-        self.held_until_s = 0.0
-        self.in_flight: dict[int, Item] = {}
-        self.was_open = False
-        self._interval_s = 1 / max_rate if max_rate > 0 else 0.0
-        self._next_s = 0.0
-        self._max_hold_s = max_hold_s
-
-    def pump(self, now_s: float, timeout_s: float) -> None:
-        """Hand over what may go now. An event whose lease would not outlive the publish stays behind (G4)."""
-        waiting, publisher, gate = self.waiting, self.publisher, self.gate
-        while waiting and gate.admits(now_s) and now_s >= self.held_until_s and now_s >= self._next_s:
-            item = waiting[0]
-            deadline_s = now_s + timeout_s
-            if deadline_s > item.lease_s:
-                return  # the worker renews the lease or takes the event back
-            if not publisher.submit(item.event, deadline_s):
-                return
-            waiting.popleft()
-            self.in_flight[item.event.id] = item
-            gate.started(item.event.id)
-            if self._interval_s:
-                self._next_s = max(self._next_s, now_s - self._interval_s) + self._interval_s
-
-    def parks(self, now_s: float) -> bool:
-        """Would an event that comes now wait too long?"""
-        return now_s < self.held_until_s or self.gate.parks(now_s)
-
-    def note_hold(self, outcome: Outcome, now_s: float) -> None:
-        """Heed what the far side asked for: a pause of the whole publisher."""
-        if isinstance(outcome, Retry) and outcome.retry_after_s and outcome.reason in (THROTTLED, UNAVAILABLE):
-            self.held_until_s = max(self.held_until_s, now_s + min(outcome.retry_after_s, self._max_hold_s))
-
-    def opens_at_s(self, now_s: float) -> float:
-        """When `pump` could go on by the clock alone; forever if something else must happen first."""
-        if not self.waiting:
-            return FOREVER_S
-        at_s = max(self.held_until_s, self._next_s, 0.0 if self.gate.admits(now_s) else self.gate.next_probe_s)
-        return at_s if at_s > now_s else FOREVER_S
 
 
 class Fanout:
@@ -156,12 +61,20 @@ class Fanout:
         for route in self.routes:
             if route.waiting:
                 route.pump(now_s, self._timeout_s)
-                if route.waiting and route.parks(now_s):
+                if route.waiting and (route.parks(now_s) or self._hinders(route, now_s)):
                     self._park(route, now_s)
+
+    def _hinders(self, route: Route, now_s: float) -> bool:
+        """Does it keep events from another publisher, which works?"""
+        return (
+            self._only is None
+            and route.stalls(now_s)
+            and any(other.gate.closed and not other.stalls(now_s) for other in self.routes if other is not route)
+        )
 
     def _park(self, route: Route, now_s: float) -> None:
         held_s = max(0.0, route.held_until_s - now_s)
-        why = f"asked for a pause of {held_s:.0f} s" if held_s else "is failing"
+        why = f"asked for a pause of {held_s:.0f} s" if held_s else "is failing" if route.parks(now_s) else "is slow"
         parked = Retry(PARKED, f"waiting for {route.name}, which {why}", counted=False, retry_after_s=held_s or None)
         while route.waiting:
             self._note(route, route.waiting.popleft(), parked)
@@ -169,7 +82,10 @@ class Fanout:
     def collect(self, now_s: float) -> list[tuple[Item, Outcome]]:
         """Items that are done since the last call."""
         for route in self.routes:
-            for event, outcome in route.publisher.collect():
+            ended = route.publisher.collect()
+            if ended:
+                route.progress_s = now_s
+            for event, outcome in ended:
                 item = route.in_flight.pop(event.id, None)
                 judged = route.gate.judge(event.id, outcome, now_s)
                 if judged is not DELIVERED:

@@ -7,7 +7,7 @@ process's monotonic clock from before the claim was sent, so it never seems long
 from collections.abc import Iterable, Iterator
 
 from outboxd.event import Event
-from outboxd.publishers.fanout import Item
+from outboxd.publishers.route import Item
 
 
 class Claimed:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
-from outboxd.publishers.fanout import Fanout, Item
+from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.route import Item
 from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
 from outboxd.relay.parked import Parked

@@ -6,7 +6,8 @@ from functools import lru_cache
 
 from outboxd.config.schema import Lane, PublisherSettings
 from outboxd.publishers.api import Publisher
-from outboxd.publishers.fanout import Fanout, Route
+from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.route import Route
 from outboxd.relay.breaker import Breaker
 
 REMEMBERED_TYPES = 4096

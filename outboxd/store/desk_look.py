@@ -17,27 +17,33 @@ class Around:
     """A lane as seen from one of its events.
 
     ahead: events that a claim takes before it, LOOK_CAP at the most. holders: worker -> events that it holds under a
-    lease that runs. last_delivery_ms: when the newest of the delivered events was delivered, None if there is none.
+    lease that runs. last_delivery_ms: when the newest of the delivered events was delivered, 0 if there is none.
+    last_failure_ms, last_failure: when, and of what, an event failed last that waits for another try; 0 and "".
     """
 
     paused: bool
     paused_by: str
     ahead: int
     holders: Mapping[str, int]
-    last_delivery_ms: int | None
+    last_delivery_ms: int
+    last_failure_ms: int
+    last_failure: str
 
 
 def around(connection: Connection, lane: Lane, event: Found) -> Around:
     """Look around an event. Reads at most LOOK_CAP rows of each range."""
     desk = Desk(connection, lane)
     paused = desk.query("lane", {"lane": lane.name})
-    newest = desk.query("newest_delivered")
+    delivered = desk.query("newest_delivered")
+    failed = desk.query("newest_failure", {"high": FRESH - 1, "most": LOOK_CAP})
     return Around(
         paused=bool(paused and paused[0][0]),
         paused_by=text(paused[0][1]) if paused else "",
         ahead=_ahead(desk, event),
         holders=_holders(desk),
-        last_delivery_ms=int(newest[0][0]) if newest else None,
+        last_delivery_ms=int(delivered[0][0]) if delivered else 0,
+        last_failure_ms=int(failed[0][0]) if failed else 0,
+        last_failure=text(failed[0][1]) if failed else "",
     )
 
 

@@ -3,6 +3,7 @@
 The numbers are what the design allows for. They may fall; a change that raises one has to say why.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -56,19 +57,13 @@ def test_an_idle_worker_asks_the_database_twice_a_second_at_the_most(
     with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
         daemon.wait_until(table.is_done, "the events to be delivered")
         daemon.workers(WORKERS)
-        before, since_ms = counters(table), table.now_ms()
-        elapsed_s = wait_for(lambda: seconds_past(table, since_ms, IDLE_S), 2 * IDLE_S, "some idle time")
-        looks = elapsed_s / 0.02 * 1.2 + 10  # our own
-        after = counters(table)
-    assert after["Questions"] - before["Questions"] <= 2 * WORKERS * elapsed_s + looks
+        before, since_s, own = counters(table), time.monotonic(), 1
+        wait_for(lambda: time.monotonic() - since_s >= IDLE_S, 2 * IDLE_S, "some idle time")
+        after, elapsed_s = counters(table), time.monotonic() - since_s
+    assert after["Questions"] - before["Questions"] - own <= 2 * WORKERS * elapsed_s
+    assert after["Questions"] - before["Questions"] - own >= WORKERS * (IDLE_S - 2), "they look at all"
     assert after["Com_update"] == before["Com_update"], "an idle worker writes nothing"
     assert after["Com_begin"] == before["Com_begin"], "nor does it look under locks"
-
-
-def seconds_past(table: Table, since_ms: int, least_s: float) -> float:
-    """How long it has been by the database's clock, once that is enough."""
-    elapsed_s = (table.now_ms() - since_ms) / 1000
-    return elapsed_s if elapsed_s >= least_s else 0.0
 
 
 def test_a_thousand_events_cost_few_statements(mysql_url: str, tmp_path: Path) -> None:
@@ -96,7 +91,7 @@ def test_a_thousand_events_cost_few_statements(mysql_url: str, tmp_path: Path) -
     assert per_thousand["Com_update_multi"] == 0
     assert per_thousand["Handler_update"] <= 2_010, "one by the claim, one by the settle"
     read = ("Handler_read_key", "Handler_read_next", "Handler_read_rnd_next")
-    assert sum(per_thousand[name] for name in read) <= 3_300, "by the claim, by its update and by the settle"
+    assert sum(per_thousand[name] for name in read) <= 3_100, "by the claim, by its update and by the settle"
 
 
 def want(limit: int = 100, **changes: object) -> Want:
@@ -138,8 +133,8 @@ def test_a_claim_and_its_settle_lock_their_own_rows_only(config: Config, table: 
         ids = [int(str(row["id"])) for row in table.rows("status = 'delivering'")]
         assert len(ids) == 1000
         settled = locked_rows(store, table, [Settlement(row_id, 5, DELIVERED) for row_id in ids], None)
-    assert claimed <= 2100
-    assert settled <= 2100
+    assert claimed <= 2010
+    assert settled <= 2010
 
 
 def explain(connection: MysqlConnection, sql: str, values: dict[str, object]) -> list[dict[str, str]]:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from outboxd.config.schema import Breaker as Settings
 from outboxd.event import DELIVERED, Event, Outcome
 from outboxd.publishers.api import NOTHING, Waits
-from outboxd.publishers.fanout import Fanout, Item, Route
+from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.route import Item, Route
 from outboxd.relay.breaker import Breaker
 from tests.services.publishing import make_event
 
@@ -72,6 +73,7 @@ class Fanned:
         }
         self.fanout = Fanout(list(self.routes.values()), TIMEOUT_S)
         self.outcomes: dict[int, Outcome] = {}
+        self.unmatched = 0
         if warm:  # past the lone probe of the start
             for made in self.breakers.values():
                 made.started(-1)
@@ -80,7 +82,7 @@ class Fanned:
     def offer(self, count: int = 1, now_s: float = 0.0, lease_s: float = LEASE_S, **columns: object) -> list[int]:
         """New events go in and as far as they may; their ids."""
         items = [Item(make_event(**columns), 7, lease_s) for _ in range(count)]
-        self.fanout.offer(items)
+        self.unmatched += self.fanout.offer(items)
         self.turn(now_s)
         return [item.event.id for item in items]
 

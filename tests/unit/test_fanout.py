@@ -3,7 +3,8 @@
 import pytest
 
 from outboxd.event import CONNECT, DELIVERED, PARKED, REJECTED, SERVER_ERROR, Dead, Delivered, Retry
-from outboxd.publishers.fanout import Item, published_to
+from outboxd.publishers.fanout import published_to
+from outboxd.publishers.route import Item
 from tests.services.publishing import make_event
 from tests.unit.fanned import TIMEOUT_S, Fanned
 
@@ -81,6 +82,7 @@ def test_an_event_that_everyone_has_is_delivered_without_a_publish() -> None:
     for names in (("a",), ("a", "b")):
         fanned = Fanned(*names)
         (event_id,) = fanned.offer(published_to="a,b")
+        assert fanned.unmatched == 0
         assert all(far.sent == [] for far in fanned.far.values())
         assert fanned.outcomes == {event_id: Delivered(names)}
 
@@ -177,6 +179,17 @@ def test_what_some_have_answered_is_not_given_back_but_retried() -> None:
         outcome = fanned.outcomes[event_id]
         assert isinstance(outcome, Retry)
         assert (outcome.reason, outcome.counted) == (PARKED, False)
+
+
+def test_what_one_has_accepted_and_the_other_has_not_seen_is_retried() -> None:
+    """Nothing is in flight any more: the outcome is there at once, with the name of who has it."""
+    fanned = Fanned("a", "b")
+    fanned.far["b"].capacity = 0
+    (event_id,) = fanned.offer()
+    fanned.answer("a")
+    assert fanned.fanout.take_back() == []
+    fanned.turn()
+    assert fanned.outcomes == {event_id: Retry(PARKED, "not yet handed to b", False, None, ("a",))}
 
 
 def test_only_what_is_not_kept_is_taken_back() -> None:

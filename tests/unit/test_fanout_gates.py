@@ -12,7 +12,8 @@ from outboxd.event import (
     Delivered,
     Retry,
 )
-from outboxd.publishers.fanout import ALL, NONE, ONE, Item
+from outboxd.publishers.fanout import ALL, NONE, ONE
+from outboxd.publishers.route import STALL_S, Item
 from tests.services.publishing import make_event
 from tests.unit.fanned import Fanned
 
@@ -64,9 +65,11 @@ def test_a_publisher_that_hangs_from_the_start_does_not_hold_up_another() -> Non
     fanned = Fanned("a", "b", warm=False)
     fanned.offer(1)
     fanned.answer("a")
-    fanned.offer(50)
-    fanned.answer("a")
+    fanned.offer(50, now_s=0.1)
+    fanned.answer("a", now_s=0.1)
     assert len(fanned.far["a"].sent) == 51
+    assert fanned.fanout.wake_at_s(0.1) == STALL_S
+    fanned.turn(now_s=STALL_S)
     assert fanned.fanout.waiting == 0, "the worker claims nothing more while events wait for any publisher"
 
 
@@ -151,7 +154,7 @@ def test_retry_after_of_another_failure_holds_nothing() -> None:
 
 
 def test_a_rate_is_kept_to_the_event() -> None:
-    """`max_rate: 10` is one every 100 ms; a pause in between does not save up for a burst."""
+    """`max_rate: 10` is one every 100 ms; measured over any second."""
     fanned = Fanned("a", max_rate=10.0)
     fanned.offer(200)
     at_s: list[float] = []
@@ -163,6 +166,14 @@ def test_a_rate_is_kept_to_the_event() -> None:
     assert 195 <= len(at_s) <= 200
     for start, end in zip(at_s, at_s[10:], strict=False):
         assert end - start >= 0.9, "never more than ten in a second, save the odd one at its edges"
+
+
+def test_a_rate_saves_up_nothing_while_there_is_nothing_to_do() -> None:
+    """A quiet hour is followed by the same rate, not by a burst of an hour's worth."""
+    fanned = Fanned("a", max_rate=10.0)
+    fanned.offer(1)
+    fanned.offer(50, now_s=3600.0)
+    assert len(fanned.far["a"].sent) <= 3
 
 
 def test_a_rate_tells_when_it_may_go_on() -> None:

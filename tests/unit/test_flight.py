@@ -5,7 +5,7 @@ import random
 import pytest
 
 from outboxd.event import Event
-from outboxd.publishers.fanout import Item
+from outboxd.publishers.route import Item
 from outboxd.relay.flight import Flight
 from tests.services.publishing import make_event
 

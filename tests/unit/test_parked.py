@@ -55,6 +55,7 @@ def test_the_memory_of_an_outage_is_bounded() -> None:
     parked = Parked()
     for row_id in range(REMEMBERED + 10):
         parked.note(row_id, 1)
+    assert len(parked._resting) == REMEMBERED
     parked.wake_all()
     found = drained(parked)
     assert len(found) == REMEMBERED

@@ -101,13 +101,14 @@ def test_a_sweep_that_finds_nothing_leaves_the_floors() -> None:
     """Else every empty sweep would send the next claim through all that was claimed since the start."""
     made = busy()
     made.took(take(made.next(0.0, IDLE)), claim(floors=Floors(fresh_id=500)), 0.0, 0.0)
+    made.floors = Floors(500, 6, 7)
     plan = look(made.next(1.0, IDLE))
     assert plan == Look(ZERO, True)
-    made.saw(plan, FRESH, 1.0, 0.0)
+    made.saw(plan, BOTH, 1.0, 0.0)
     sweep = take(made.next(1.0, IDLE))
     assert (sweep.floors, sweep.sweep) == (ZERO, True)
     made.took(sweep, claim(floors=ZERO, left=False), 1.0, 0.0)
-    assert made.floors == Floors(fresh_id=500)
+    assert made.floors == Floors(500, 6, 7)
 
 
 def test_a_sweep_that_finds_rows_lowers_the_floor() -> None:

@@ -1,5 +1,6 @@
 """How a worker deals with suspects: alone, not all of the time, and not at once after a new session (G8)."""
 
+from outboxd.config.schema import Lane
 from outboxd.publishers.fanout import NONE
 from outboxd.relay.planner import Planner, Take
 from outboxd.store.api import ZERO, Floors
@@ -32,6 +33,13 @@ def test_nothing_is_claimed_beside_a_suspect() -> None:
     made.took(take(made.next(0.0, IDLE)), claim(floors=ZERO, suspect=True, left=False), 0.0, 0.0)
     assert made.next(0.0, holding(count=1, payload_bytes=1, suspect=True)) is None
     assert take(made.next(0.0, IDLE))
+
+
+def test_a_suspect_that_is_held_keeps_everything_else_away() -> None:
+    """G8: also in the others' half of the time, and when nothing more is known of suspects."""
+    made = busy()
+    assert made.next(0.0, holding(count=1, payload_bytes=1)) is not None
+    assert made.next(0.0, holding(count=1, payload_bytes=1, suspect=True)) is None
 
 
 def test_suspects_have_half_of_the_time_at_the_most() -> None:
@@ -75,13 +83,13 @@ def test_suspects_are_left_alone_for_publish_timeout_after_a_new_session() -> No
 
 def test_a_first_session_waits_as_long() -> None:
     """A fleet that starts together after an outage of the database finds the same situation."""
-    made = planner()
+    made = planner(Lane(name="room_outbox", poll_interval_s=60.0, publish_timeout_s=3.0))
     made.connected(0.0)
     made.saw(look(made.next(0.0, IDLE)), FRESH, 0.0, 0.0)
     made.took(take(made.next(0.0, IDLE)), claim(suspects_wait=True, left=False), 0.0, 0.0)
     plan = made.next(0.5, IDLE)
     assert plan is None or (isinstance(plan, Take) and not plan.want.suspects)
-    assert made.wake_at_s(IDLE) <= LANE.publish_timeout_s, "it wakes by itself when the time has come"
+    assert made.wake_at_s(IDLE) == 3.0, "it wakes by itself when the time has come"
 
 
 def test_suspects_wait_while_no_publisher_can_be_asked() -> None:

@@ -35,6 +35,7 @@ def delay_s(outcome: Retry, lane: Lane = LANE, outage_s: float = 0.0, chance: fl
 def test_a_delivered_row_clears_its_error_and_does_not_grow() -> None:
     """The status says that all accepted it; names are written only where some were there already."""
     assert settle(DELIVERED, make_event(id=5, last_error="HTTP 500")) == Settlement(5, 77, "delivered")
+    assert settle(Delivered(("a", "b"))).published_to is None
     assert settle(Delivered(("a", "b")), make_event(published_to="a")).published_to == "a,b"
 
 

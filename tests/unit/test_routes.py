@@ -5,7 +5,9 @@ import pytest
 from outboxd.config.schema import Breaker, Lane, Null, PublisherSettings
 from outboxd.publishers.api import Publisher
 from outboxd.publishers.null import NullPublisher
+from outboxd.publishers.route import Item
 from outboxd.relay.routes import open_fanout, wants
+from tests.services.publishing import make_event
 
 
 @pytest.mark.parametrize(
@@ -46,3 +48,6 @@ def test_every_publisher_gets_what_its_settings_say() -> None:
     assert (one.name, two.name) == ("one", "two")
     assert (one.wants("RoomCreated"), one.wants("Gift"), two.wants("Gift")) == (True, False, True)
     assert (one.gate.closed, two.gate.closed) == (False, True)
+    fanout.offer(Item(make_event(event_type="Gift"), 1, 1e9) for _ in range(3))
+    fanout.pump(1000.0)
+    assert 1 <= len(two.waiting) <= 2, "four a second"

@@ -113,6 +113,13 @@ SELECT holder, COUNT(*) FROM (SELECT worker_id AS holder, status AS state, lock_
                               ORDER BY due_at_ms, id LIMIT :most) AS seen
 WHERE state = 'delivering' AND until_ms > {now} GROUP BY holder
 
+-- name: newest_failure
+-- {due_index}, from the end of those that are due at some time: at most :most of them.
+SELECT since, why FROM (SELECT status AS state, updated_at_ms AS since, last_error AS why
+                        FROM {table} {due_index} WHERE due_at_ms BETWEEN 0 AND :high
+                        ORDER BY due_at_ms DESC, id DESC LIMIT :most) AS seen
+WHERE state = 'retryable' AND why IS NOT NULL ORDER BY since DESC LIMIT 1
+
 -- name: newest_delivered
 -- {due_index}, from its end.
 SELECT delivered_at_ms FROM {table} {due_index} WHERE due_at_ms = -1 ORDER BY id DESC LIMIT 1

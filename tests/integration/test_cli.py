@@ -1,0 +1,141 @@
+"""What holds for every command: options, exit statuses, what becomes of an error."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outboxd.cli.main import COMMANDS
+from tests.services.cli import Cli
+from tests.services.daemon import ROOT, write_config
+from tests.services.find import free_port
+
+PUBLISHERS = {"console": {"type": "console"}}
+
+
+@pytest.fixture
+def config(tmp_path: Path, sqlite_url: str) -> Path:
+    path = tmp_path / "outbox.yaml"
+    write_config(path, sqlite_url, PUBLISHERS)
+    return path
+
+
+@pytest.fixture
+def cli(tmp_path: Path, config: Path) -> Cli:
+    return Cli(tmp_path, config)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "dead list", "dead show", "dead replay", "dead purge", "dead kill"])
+def test_every_command_tells_its_options(cli: Cli, name: str) -> None:
+    """What a person tries first."""
+    said = cli(*name.split(), "--help").ok()
+    assert said.startswith(f"Usage: outboxd {name} ")
+    assert "--config FILE" in said or name == "dead"
+
+
+def test_help_loads_no_client_library() -> None:
+    """It is typed often, and must not need a database's library to be installed well."""
+    program = (
+        "import sys; from outboxd.cli.main import main; status = main(['--help'])\n"
+        "print(status, *sorted({'MySQLdb', 'pycurl', 'rich', 'sqlite3', 'yaml'} & set(sys.modules)), file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert run.stderr.split()[0] == "0"
+    assert not {"MySQLdb", "pycurl", "rich"} & set(run.stderr.split())
+
+
+def test_the_configuration_may_be_named_before_or_after_a_command_or_by_the_environment(
+    tmp_path: Path, config: Path
+) -> None:
+    """The last place where it is given counts least: the environment is the default."""
+    bare, by_environment = Cli(tmp_path), Cli(tmp_path, config)
+    assert by_environment("init-db").ok().startswith("room_outbox: created")
+    for arguments in (
+        ("--config", str(config), "status", "--json"),
+        ("status", "--json", "--config", str(config)),
+        ("status", f"--config={config}", "--json"),
+    ):
+        assert bare(*arguments).json["lanes"][0]["lane"] == "room_outbox"
+    assert "no configuration: give --config FILE or set OUTBOXD_CONFIG" in bare("status").failed(2)
+    assert "--config needs a file" in bare("status", "--config").failed(2)
+
+
+def test_without_anything_the_help_is_shown(tmp_path: Path) -> None:
+    """Somebody who types the bare name does not want a daemon to start."""
+    shown = Cli(tmp_path)()
+    assert shown.status == 2
+    assert "init-db" in shown.out
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("bogus",),
+        ("status", "--bogus"),
+        ("explain",),
+        ("enqueue", "--type", "T"),
+        ("pause",),
+        ("pause", "no_such_lane"),
+        ("dead", "list", "--since", "yesterday"),
+        ("dead", "replay", "--rate", "0"),
+        ("dead", "list", "e1", "--event-id", "e2"),
+        ("dead", "list", "--limit", "0"),
+        ("dead", "kill"),
+        ("dead", "skip"),
+        ("enqueue", "--type", "T", "--room", "r", "--delay", "soon", "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "no json"),
+    ],
+)
+def test_wrong_usage_is_status_2_and_one_line(cli: Cli, arguments: tuple[str, ...]) -> None:
+    """Scripts tell their own mistakes (2) from what failed (1)."""
+    cli(*arguments).failed(2)
+
+
+def test_a_configuration_that_cannot_be_used_is_status_2_with_every_problem(tmp_path: Path, config: Path) -> None:
+    """One line each, so that all are corrected at once."""
+    config.write_text(config.read_text().replace("poll_interval", "pol_interval").replace("direct:", "directly:"))
+    shown = Cli(tmp_path, config)("status")
+    assert shown.status == 2
+    assert len(shown.err.splitlines()) >= 2
+    assert "did you mean poll_interval?" in shown.err
+
+
+def test_a_database_that_is_away_is_one_line_without_a_traceback(tmp_path: Path, config: Path) -> None:
+    """What, where, what to do."""
+    port = free_port()
+    write_config(
+        config, f"mysql://app:secret-word@127.0.0.1:{port}/app", PUBLISHERS, database={"connect_timeout": "1s"}
+    )
+    said = Cli(tmp_path, config)("status").failed()
+    assert f"cannot connect to the database 127.0.0.1:{port}/app" in said
+    assert "does database.url name it?" in said
+    assert "secret-word" not in said
+
+
+def test_debug_shows_the_traceback_without_secrets(tmp_path: Path, config: Path) -> None:
+    """G11: who asks for more detail gets it, passwords excepted."""
+    write_config(config, f"mysql://app:secret-word@127.0.0.1:{free_port()}/app", PUBLISHERS)
+    shown = Cli(tmp_path, config)("status", "--debug")
+    assert "Traceback (most recent call last)" in shown.err
+    assert shown.err.splitlines()[-1].startswith("outboxd: cannot connect")
+    assert "secret-word" not in shown.err
+
+
+def test_commands_that_look_do_not_create_a_database(cli: Cli, tmp_path: Path) -> None:
+    """A wrong path must not turn into an empty database that looks well."""
+    for arguments in (("status",), ("explain", "e"), ("dead", "list"), ("pause", "room_outbox")):
+        assert "run `outboxd init-db`" in cli(*arguments).failed()
+    assert not (tmp_path / "outbox.db").exists()
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(cli: Cli) -> None:
+    """`outboxd status | head -1` ends quietly."""
+    cli("init-db").ok()
+    with cli.start("status", "--watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""

@@ -1,6 +1,5 @@
 """`outboxd dead replay`, `purge`, `kill`: what a person decides about events that were, or are to be, given up."""
 
-import dataclasses
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -9,9 +8,9 @@ from dataclasses import dataclass
 import click
 
 from outboxd.cli import show, words
-from outboxd.cli.dead_filter import Wanted, filters
+from outboxd.cli.dead_filter import Wanted, filters, one_name
 from outboxd.cli.pause import who
-from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, agree
+from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, agree, lane_option
 from outboxd.cli.story import wanted_by
 from outboxd.config.schema import Lane, PublisherSettings
 from outboxd.errors import OutboxdError
@@ -40,6 +39,7 @@ def _changing(command: Callable[..., int]) -> Callable[..., int]:
 class Matches:
     """Dead letters that a filter finds: how many (is_more: at least), and the newest of them."""
 
+    chosen: DeadFilter
     count: int
     is_more: bool
     newest: list[desk.Found]
@@ -48,9 +48,12 @@ class Matches:
         return ("more than " if self.is_more else "") + words.counted(self.count, "dead letter")
 
 
-def _matches(connection: Connection, lane: Lane, chosen: DeadFilter) -> Matches:
-    count, is_more = dead_count(connection, lane, chosen)
-    return Matches(count, is_more, dead_list(connection, lane, chosen, LOOKED_AT))
+def _look(options: Options, lane: Lane, wanted: Wanted) -> Matches:
+    """What stands there now. The session ends here: nobody knows how long a person takes to answer."""
+    with options.connection() as connection:
+        chosen = wanted.filter(connection, lane, dead_by_now=True)
+        count, is_more = dead_count(connection, lane, chosen)
+        return Matches(chosen, count, is_more, dead_list(connection, lane, chosen, LOOKED_AT))
 
 
 @click.command(cls=Command)
@@ -66,21 +69,19 @@ def replay(
     Publishers that accepted an event are not asked again, unless --to all says so; those that refused it are.
     """
     lane, to_all = options.lane(wanted.lane), to == "all"
+    found = _look(options, lane, wanted)
+    if not found.count:
+        return _nothing(options, lane, found, wants_json)
+    publishers = {name: options.config.publishers[name] for name in lane.direct}
+    _announce([*_ambiguity(found), _who_is_asked(found, publishers, to_all)], wants_json)
+    if dry_run:
+        return _report(lane, found, 0, wants_json, f"{found} of {lane.name} would be published again")
+    if found.count > 1 or found.is_more:
+        agree(f"Publish {found} of {lane.name} again?", yes)
+    batch = BATCH if rate is None else max(1, min(BATCH, int(rate)))
     with options.connection() as connection:
-        chosen = wanted.filter(connection, lane)
-        found = _matches(connection, lane, chosen)
-        if not found.count:
-            return _nothing(connection, lane, chosen, wants_json, dry_run)
-        publishers = {name: options.config.publishers[name] for name in lane.direct}
-        said = [*_ambiguity(found.newest, chosen), _who_is_asked(found.newest, publishers, to_all, found.count)]
-        _announce(said, wants_json)
-        if dry_run:
-            return _report(lane, found, 0, wants_json, f"{found} of {lane.name} would be published again")
-        if found.count > 1 or found.is_more:
-            agree(f"Publish {found} of {lane.name} again?", yes)
-        batch = BATCH if rate is None else max(1, min(BATCH, int(rate)))
-        chunks = replay_rows(connection, lane, chosen, to_all=to_all, batch=batch)
-        done = _counting(_paced(chunks, rate, found, connection), f"of {found} pending again", wants_json)
+        chunks = replay_rows(connection, lane, found.chosen, to_all=to_all, batch=batch)
+        done = _counting(_paced(chunks, rate, found, connection), f"of {found} pending again")
     return _report(lane, found, done, wants_json, f"{words.counted(done, 'dead letter')} of {lane.name} pending again")
 
 
@@ -90,48 +91,59 @@ def replay(
 def purge(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json: bool) -> int:
     """Delete dead letters for good. Always asks first."""
     lane = options.lane(wanted.lane)
+    found = _look(options, lane, wanted)
+    if not found.count:
+        return _nothing(options, lane, found, wants_json)
+    _announce(_ambiguity(found), wants_json)
+    if dry_run:
+        return _report(lane, found, 0, wants_json, f"{found} of {lane.name} would be deleted for good")
+    agree(f"Delete {found} of {lane.name} for good?", yes)
     with options.connection() as connection:
-        chosen = wanted.filter(connection, lane)
-        found = _matches(connection, lane, chosen)
-        if not found.count:
-            return _nothing(connection, lane, chosen, wants_json, dry_run)
-        _announce(_ambiguity(found.newest, chosen), wants_json)
-        if dry_run:
-            return _report(lane, found, 0, wants_json, f"{found} of {lane.name} would be deleted for good")
-        agree(f"Delete {found} of {lane.name} for good?", yes)
-        done = _counting(purge_rows(connection, lane, chosen, batch=BATCH), f"of {found} deleted", wants_json)
+        done = _counting(purge_rows(connection, lane, found.chosen, batch=BATCH), f"of {found} deleted")
     return _report(lane, found, done, wants_json, f"{words.counted(done, 'dead letter')} of {lane.name} deleted")
 
 
 @click.command(cls=Command)
-@_changing
+@click.argument("event", metavar="[EVENT_ID]", required=False)
+@lane_option
+@click.option("--event-id", metavar="ID", help="The same as EVENT_ID.")
+@click.option("--app", metavar="APP", help="The tenant, where several have that id.")
+@_DRY
+@_YES
+@_JSON
 @click.pass_obj
-def kill(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json: bool) -> int:
+def kill(
+    options: Options,
+    event: str | None,
+    lane_name: str | None,
+    event_id: str | None,
+    app: str | None,
+    dry_run: bool,
+    yes: bool,
+    wants_json: bool,
+) -> int:
     """Make one event that is not published yet a dead letter now. Always asks first.
 
-    It is named by its id (and --app, where several tenants have that id). If a worker is publishing it at this moment,
-    that may still arrive; whatever comes of it, the event stays a dead letter.
+    If a worker is publishing it at this moment, it may still arrive; whatever comes of that, it stays a dead letter.
     """
-    lane = options.lane(wanted.lane)
-    if wanted.event_id is None:
+    lane, name = options.lane(lane_name), one_name(event, event_id)
+    if name is None:
         raise click.UsageError("name the event: outboxd dead kill EVENT_ID")
-    others = [name for name, value in dataclasses.asdict(wanted).items() if value is not None]
-    if unused := [name for name in others if name not in ("lane", "event_id", "app")]:
-        raise click.UsageError(f"kill takes one event by its id: --{unused[0].replace('_', '-')} has no place here")
     with options.connection() as connection:
-        event = _the_one(connection, lane, wanted.event_id, wanted.app)
-        what = f"event {event.event_id} of {lane.name} ({event.event_type}, app {event.app_code or 'none'})"
-        if dry_run:
-            text = f"{what} is {event.status}" + (" and would be killed" if event.status in desk.UNPUBLISHED else "")
-            return _killed(lane, event, desk.Killed(False, event.status), wants_json, text, EXIT_DONE)
-        if event.status in desk.UNPUBLISHED:
-            agree(f"Make {what} a dead letter now?", yes)
-        result = desk.kill(connection, lane, event, who())
+        found = _the_one(connection, lane, name, app)
+    what = f"event {found.event_id} of {lane.name} ({found.event_type}, app {found.app_code or 'none'})"
+    if dry_run:
+        text = f"{what} is {found.status}" + (" and would be killed" if found.status in desk.UNPUBLISHED else "")
+        return _killed(lane, found, desk.Killed(False, found.status), wants_json, text, EXIT_DONE)
+    if found.status in desk.UNPUBLISHED:
+        agree(f"Make {what} a dead letter now?", yes)
+    with options.connection() as connection:
+        result = desk.kill(connection, lane, found, who())
     if not result.done:
         text = f"{what} is {result.before} already: nothing was changed"
-        return _killed(lane, event, result, wants_json, text, EXIT_FAILED)
+        return _killed(lane, found, result, wants_json, text, EXIT_FAILED)
     busy = f"; {result.worker_id} was publishing it, which may still arrive" if result.worker_id else ""
-    return _killed(lane, event, result, wants_json, f"{what} is a dead letter now{busy}", EXIT_DONE)
+    return _killed(lane, found, result, wants_json, f"{what} is a dead letter now{busy}", EXIT_DONE)
 
 
 def _the_one(connection: Connection, lane: Lane, event_id: str, app: str | None) -> desk.Found:
@@ -158,39 +170,41 @@ def _killed(lane: Lane, event: desk.Found, result: desk.Killed, wants_json: bool
 # what is told before and after
 
 
-def _nothing(connection: Connection, lane: Lane, chosen: DeadFilter, wants_json: bool, dry_run: bool) -> int:
+def _nothing(options: Options, lane: Lane, found: Matches, wants_json: bool) -> int:
     """No dead letter: for one event that is a failure, and where it is instead is told."""
-    text = f"no dead letter in {lane.name} matches"
-    if chosen.event_id is not None:
-        states = [event.status for event in desk.find(connection, lane, chosen.event_id, chosen.app)]
-        there = f"event {chosen.event_id} is {', '.join(states)}" if states else f"there is no event {chosen.event_id}"
-        text += f": {there}"
-    _report(lane, Matches(0, False, []), 0, wants_json, text)
-    return EXIT_DONE if chosen.event_id is None else EXIT_FAILED
+    text, event_id = f"no dead letter in {lane.name} matches", found.chosen.event_id
+    if event_id is not None:
+        with options.connection() as connection:
+            states = [event.status for event in desk.find(connection, lane, event_id, found.chosen.app)]
+        text += f": event {event_id} is {', '.join(states)}" if states else f": there is no event {event_id}"
+    _report(lane, found, 0, wants_json, text)
+    return EXIT_DONE if event_id is None else EXIT_FAILED
 
 
-def _ambiguity(newest: Iterable[desk.Found], chosen: DeadFilter) -> list[str]:
+def _ambiguity(found: Matches) -> list[str]:
     """One id may be several events, one per tenant."""
-    apps = [event.app_code or "''" for event in newest]
-    if chosen.event_id is None or len(apps) < 2:
+    apps = [event.app_code or "''" for event in found.newest]
+    if found.chosen.event_id is None or len(apps) < 2:
         return []
-    return [f"{len(apps)} events have the id {chosen.event_id}, of the app codes {', '.join(apps)}; --app chooses one"]
+    name = found.chosen.event_id
+    return [f"{len(apps)} events have the id {name}, of the app codes {', '.join(apps)}; --app chooses one"]
 
 
-def _who_is_asked(newest: list[desk.Found], publishers: dict[str, PublisherSettings], to_all: bool, count: int) -> str:
+def _who_is_asked(found: Matches, publishers: dict[str, PublisherSettings], to_all: bool) -> str:
     """Which publishers a replay will ask, and who is left out."""
     asked: Counter[str] = Counter()
     left_out: Counter[str] = Counter()
-    for event in newest:
+    for event in found.newest:
         accepted = [] if to_all else event.published_to.split(",")
         for name in wanted_by(event.event_type, publishers):
             (left_out if name in accepted else asked)[name] += 1
-    parts = [f"{name} ({number:,})" for name, number in asked.items()]
-    text = f"asked will be: {', '.join(parts) or 'nobody'}"
-    if left_out:
-        parts = [f"{name} ({number:,})" for name, number in left_out.items()]
-        text += f"; not asked again, since they accepted: {', '.join(parts)}"
-    return text + (f" (of the newest {len(newest):,})" if count > len(newest) else "")
+    text = f"asked will be: {_listed(asked) or 'nobody'}"
+    text += f"; not asked again, since they accepted: {_listed(left_out)}" if left_out else ""
+    return text + (f" (of the newest {len(found.newest):,})" if found.count > len(found.newest) else "")
+
+
+def _listed(numbers: Counter[str]) -> str:
+    return ", ".join(f"{name} ({number:,})" for name, number in numbers.items())
 
 
 def _announce(lines: Iterable[str], wants_json: bool) -> None:
@@ -210,7 +224,7 @@ def _report(lane: Lane, found: Matches, done: int, wants_json: bool, text: str) 
 # doing it
 
 
-def _counting(chunks: Iterable[int], what: str, wants_json: bool) -> int:
+def _counting(chunks: Iterable[int], what: str) -> int:
     """Work through all chunks; how many that were. Interrupted, it says how far it came."""
     done = 0
     try:

@@ -44,16 +44,21 @@ class Wanted:
     error: str | None
     limit: int | None
 
-    def filter(self, connection: Connection, lane: Lane) -> DeadFilter:
-        """For the store. Durations count from the database's time."""
-        now = now_ms(Desk(connection, lane)) if self.since or self.until else 0
+    def filter(self, connection: Connection, lane: Lane, *, dead_by_now: bool = False) -> DeadFilter:
+        """For the store. Durations count from the database's time. dead_by_now: nothing that dies from now on, so that
+        what is changed in the end is what was counted; one event that is named needs no such bound.
+        """
+        now = now_ms(Desk(connection, lane))
+        until_ms = self.until.epoch_ms(now) if self.until else None
+        if dead_by_now and self.event_id is None:
+            until_ms = now + 1 if until_ms is None else min(now + 1, until_ms)
         return DeadFilter(
             event_id=self.event_id,
             event_type=self.event_type,
             room=self.room,
             app=self.app,
             since_ms=self.since.epoch_ms(now) if self.since else None,
-            until_ms=self.until.epoch_ms(now) if self.until else None,
+            until_ms=until_ms,
             error=self.error,
             limit=self.limit,
         )
@@ -64,15 +69,20 @@ def filters(command: Callable[..., Answer]) -> Callable[..., Answer]:
 
     @wraps(command)
     def collected(lane_name: str | None, event: str | None, **given: Any) -> Answer:
-        if event is not None and given["event_id"] not in (None, event):
-            raise click.UsageError(f"EVENT_ID is {event!r}, --event-id {given['event_id']!r}: name one of them")
         chosen = {name: given.pop(name) for name in _NAMES}
-        chosen["event_id"] = event if chosen["event_id"] is None else chosen["event_id"]
+        chosen["event_id"] = one_name(event, chosen["event_id"])
         return command(wanted=Wanted(lane=lane_name, **chosen), **given)
 
     for option in reversed(_OPTIONS):
         collected = option(collected)
     return collected
+
+
+def one_name(event: str | None, event_id: str | None) -> str | None:
+    """The event that EVENT_ID or --event-id names. Raises UsageError when they name two."""
+    if event is not None and event_id is not None and event != event_id:
+        raise click.UsageError(f"EVENT_ID is {event!r}, --event-id {event_id!r}: name one of them")
+    return event if event_id is None else event_id
 
 
 _NAMES = ("event_id", "event_type", "room", "app", "since", "until", "error", "limit")

@@ -60,7 +60,14 @@ def _interruptible() -> Iterator[None]:
     def interrupt(_signum: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {signum: signal.signal(signum, interrupt) for signum in (signal.SIGTERM, signal.SIGHUP)}
+    def pass_on(_signum: int, _frame: object) -> None:
+        # Raising here could be lost inside a fork. The supervisor drains on SIGTERM; without one it interrupts.
+        signal.raise_signal(signal.SIGTERM)
+
+    before = {
+        signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt),
+        signal.SIGHUP: signal.signal(signal.SIGHUP, pass_on),
+    }
     try:
         yield
     finally:

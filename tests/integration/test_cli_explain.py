@@ -81,6 +81,20 @@ def test_a_fresh_event_knows_of_workers_and_of_the_last_delivery(cli: Cli, table
     assert "workers at work in this lane: n2/room_outbox-01 (3 events)" in said
 
 
+def test_a_fresh_event_in_an_outage_is_told_what_others_failed_of(cli: Cli, table: Table) -> None:
+    """G6: while a publisher rests, most events are not touched: nothing in their own rows says why they wait."""
+    now = table.now_ms()
+    (event_id,) = table.fill(1, created_at_ms=now - HOUR_MS)
+    held = {"status": "retryable", "next_retry_at_ms": now + 60_000}
+    table.fill(1, **held, updated_at_ms=now - HOUR_MS, last_error="im: HTTP 401 (check authorization_file)")
+    table.fill(1, **held, updated_at_ms=now, last_error="im: HTTP 503")
+    said = one(cli, event_id)[1]
+    assert "the last failure of another event in this lane, " in said
+    assert "ago: im: HTTP 503 (im answered 503: it, or a proxy before it, is out of service" in said
+    table.connection.execute("DELETE FROM room_outbox WHERE last_error = 'im: HTTP 503'")
+    assert "is the daemon running" in one(cli, event_id)[1]
+
+
 def test_an_event_of_a_paused_lane_says_who_paused_it(cli: Cli, table: Table) -> None:
     """The reason is not the event's; what to type is."""
     (event_id,) = table.fill(1)

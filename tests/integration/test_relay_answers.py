@@ -1,4 +1,4 @@
-"""What becomes of an event by what the receiver answers: the row as it stands afterwards (section 'answers' of the docs)."""
+"""What becomes of an event by what the receiver answers: the row as it stands afterwards."""
 
 import email.utils
 import time
@@ -115,7 +115,7 @@ def test_every_answer_leaves_the_row_that_it_should(database_url: str, tmp_path:
         assert {table.row("next")["status"] for table in paused} <= {"pending", "retryable"}
         assert {(table.row("next")["retry_count"]) for table in paused} == {0}
         asked = [request.path for request in receiver.requests if request.event_id == "bad"]
-    assert sorted(asked) == sorted(f"/{name}" for name in ANSWERS), "each was asked once so far, and no redirect followed"
+    assert sorted(asked) == sorted(f"/{name}" for name in ANSWERS), "each once, and no redirect was followed"
 
 
 def _differences(answer: Answer, table: Table) -> dict[str, object]:
@@ -163,14 +163,16 @@ def test_poison_ends_as_a_dead_letter_and_hinders_nobody(database_url: str, tmp_
             assert 4 <= tried <= 6, "four counted attempts, and an uncounted one for each process that began with it"
 
 
-@pytest.mark.parametrize("outage", ["refused", "500"])
-def test_an_outage_with_restarts_in_it_buries_nothing(database_url: str, tmp_path: Path, outage: str) -> None:
+@pytest.mark.parametrize(("database", "outage"), [("mysql_url", "refused"), ("sqlite_url", "500")])
+def test_an_outage_with_restarts_in_it_buries_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path, database: str, outage: str
+) -> None:
     """G6: with three attempts allowed and many more made, everything is delivered when the receiver is back."""
     with Receiver() as receiver:
         write = {"breaker": {"initial_probe": "20ms", "max_probe": "50ms"}, "type": "http", "url": receiver.url}
         config = write_config(
             tmp_path / "outbox.yaml",
-            database_url,
+            request.getfixturevalue(database),
             {"web": write},
             concurrency=1,
             max_retry_count=3,

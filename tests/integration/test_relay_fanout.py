@@ -41,7 +41,7 @@ class Pair:
 def paired(url: str, tmp_path: Path) -> Iterator[Pair]:
     """Both receivers work, and each has accepted an event."""
     with ExitStack() as stack:
-        receivers = [stack.enter_context(Receiver()) for _ in range(2)]
+        steady, shaky = receivers = (stack.enter_context(Receiver()), stack.enter_context(Receiver()))
         probes = {"initial_probe": "100ms", "max_probe": "300ms"}
         publishers = {
             name: {"type": "http", "url": receiver.url, "breaker": probes}
@@ -56,7 +56,7 @@ def paired(url: str, tmp_path: Path) -> Iterator[Pair]:
         daemon.wait_until(table.is_done, "the first events to be delivered")
         for receiver in receivers:
             receiver.requests.clear()
-        yield Pair(*receivers, config, table, daemon)
+        yield Pair(steady, shaky, config, table, daemon)
 
 
 def test_one_receivers_outage_and_refusals_are_its_own(database_url: str, tmp_path: Path) -> None:
@@ -129,9 +129,7 @@ def test_a_receiver_that_hangs_does_not_slow_down_the_other(mysql_url: str, tmp_
         publishers = {
             name: {"type": "http", "url": receiver.url} for name, receiver in (("steady", steady), ("slow", hanging))
         }
-        config = write_config(
-            tmp_path / "outbox.yaml", mysql_url, publishers, concurrency=1, publish_timeout="1500ms"
-        )
+        config = write_config(tmp_path / "outbox.yaml", mysql_url, publishers, concurrency=1, publish_timeout="1500ms")
         with table_of(config) as table, Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
             table.fill(1)
             daemon.wait_until(lambda: len(steady.requests) == 1, "the first one")

@@ -1,4 +1,4 @@
-"""Real payloads, all the way: from the table through four workers to a receiver that reads them with the CloudEvents SDK."""
+"""Real payloads, all the way from the table to a receiver that reads them with the CloudEvents SDK."""
 
 from collections import Counter
 from pathlib import Path
@@ -23,9 +23,7 @@ def test_real_input_arrives_byte_for_byte_and_once(mysql_url: str, tmp_path: Pat
         for number, (kind, room, payload) in enumerate(payloads)
     }
     with recording(tmp_path) as (url, requests_file):
-        config = write_config(
-            tmp_path / "outbox.yaml", mysql_url, {"web": {"type": "http", "url": url}}, concurrency=4
-        )
+        config = write_config(tmp_path / "outbox.yaml", mysql_url, {"web": {"type": "http", "url": url}}, concurrency=4)
         with table_of(config) as table:
             table.insert(rows.values())
             with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:

@@ -56,7 +56,9 @@ def test_an_idle_worker_asks_the_database_twice_a_second_at_the_most(
     table.fill(50)
     with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
         daemon.wait_until(table.is_done, "the events to be delivered")
-        daemon.workers(WORKERS)
+        daemon.wait_until(lambda: sessions(config, table) == WORKERS + 1, "every worker's session")
+        up_s = time.monotonic()
+        daemon.wait_until(lambda: time.monotonic() >= up_s + 1.5, "their first looks")
         before, since_s, own = counters(table), time.monotonic(), 1
         wait_for(lambda: time.monotonic() - since_s >= IDLE_S, 2 * IDLE_S, "some idle time")
         after, elapsed_s = counters(table), time.monotonic() - since_s
@@ -64,6 +66,12 @@ def test_an_idle_worker_asks_the_database_twice_a_second_at_the_most(
     assert after["Questions"] - before["Questions"] - own >= WORKERS * (IDLE_S - 2), "they look at all"
     assert after["Com_update"] == before["Com_update"], "an idle worker writes nothing"
     assert after["Com_begin"] == before["Com_begin"], "nor does it look under locks"
+
+
+def sessions(config: Config, table: Table) -> int:
+    """How many are connected to the database, this one included."""
+    sql = "SELECT COUNT(*) FROM information_schema.processlist WHERE db = :name"
+    return int(table.connection.query(sql, {"name": config.database.name})[0][0])
 
 
 def test_a_thousand_events_cost_few_statements(mysql_url: str, tmp_path: Path) -> None:
@@ -146,8 +154,8 @@ def explain(connection: MysqlConnection, sql: str, values: dict[str, object]) ->
 
 
 VALUES: dict[str, object] = {
-    "lane": LANE, "fresh": FRESH, "after": 0, "due": 0, "due_after": 0, "limit": 100, "inline": 1000, "worker": "w", "token": 5,
-    "lease": 1000, "rows": '[[1, 5, "failed", 1, 0, "error", null]]',
+    "lane": LANE, "fresh": FRESH, "after": 0, "due": 0, "due_after": 0, "limit": 100, "inline": 1000, "worker": "w",
+    "token": 5, "lease": 1000, "rows": '[[1, 5, "failed", 1, 0, "error", null]]',
 }  # fmt: skip
 BY_DUE = ("peek", "claim_equal", "claim_range", "unfinished")
 """All others find their rows by the primary key."""

@@ -19,8 +19,9 @@ EVIL = "a\r\nX-Injected: yes\r\n\r\nGET / HTTP/1.1\r\nHost: evil\r\n\r\n"
 
 ROOMS = [
     "room-1", "", " ", "  both  ends  ", "tab\there", "line\nbreak", "cr\rlf\r\n", "null\0byte", '"quoted"', "'single'",
-    "100%", "%41", "%", "a,b;c=d", "naïve café", "房间-火箭", "مرحبا", "🚀👩‍👩‍👧‍👦", "\u202eright to left", "\u2028separator",
-    "x" * 64, "🚀" * 64, "back\\slash", "<b>&amp;</b>", "{json: true}", "DROP TABLE room_outbox; --", "\x7f\x1b[31m", "é", "e\u0301",
+    "100%", "%41", "%", "a,b;c=d", "naïve café", "房间-火箭", "مرحبا", "🚀👩‍👩‍👧‍👦", "\u202eto the left", "\u2028line",
+    "x" * 64, "🚀" * 64, "back\\slash", "<b>&amp;</b>", "{json: true}", "DROP TABLE room_outbox; --",
+    "\x7f\x1b[31m", "é", "e\u0301",
 ]  # fmt: skip
 
 
@@ -79,8 +80,9 @@ def test_nothing_that_a_producer_writes_becomes_a_header_of_its_own(database_url
         assert lane.table.by_status() == {"delivered": 6}
     assert len(requests) == 5
     known = {
-        "host", "user-agent", "accept", "content-type", "content-length", "ce-specversion", "ce-id", "ce-source", "ce-type",
-        "ce-subject", "ce-partitionkey", "ce-appcode", "ce-time", "traceparent", "tracestate", "baggage", "x-tenant",
+        "host", "user-agent", "accept", "content-type", "content-length", "ce-specversion", "ce-id", "ce-source",
+        "ce-type", "ce-subject", "ce-partitionkey", "ce-appcode", "ce-time", "traceparent", "tracestate", "baggage",
+        "x-tenant",
     }  # fmt: skip
     for request in requests:
         names = [name for name, _ in request.header_lines]
@@ -98,10 +100,8 @@ def test_ids_that_differ_in_case_or_accent_only_are_different_events(database_ur
         lane.table.insert(event(event_id=name, app_code=app, room_id=app) for app in tenants for name in names)
         requests = lane.relay()
         assert lane.table.by_status() == {"delivered": len(tenants) * len(names) + 1}
-    found = [
-        (unquote(request.headers["ce-appcode"]), unquote(request.headers["ce-id"]), unquote(request.headers["ce-subject"]))
-        for request in requests
-    ]
+    names_of = ("ce-appcode", "ce-id", "ce-subject")
+    found = [tuple(unquote(request.headers[name]) for name in names_of) for request in requests]
     assert sorted(found) == sorted((app, name, app) for app in tenants for name in names)
 
 
@@ -137,7 +137,8 @@ def test_a_column_that_knows_no_emoji_holds_up_nothing(mysql_url: str, tmp_path:
         publishers = {"web": {"type": "http", "url": receiver.url}}
         config = write_config(tmp_path / "outbox.yaml", mysql_url, publishers, concurrency=1)
         with table_of(config) as table:
-            table.connection.execute("ALTER TABLE room_outbox MODIFY last_error VARCHAR(512) CHARACTER SET utf8mb3 NULL")
+            utf8mb3 = "VARCHAR(512) CHARACTER SET utf8mb3 NULL"
+            table.connection.execute(f"ALTER TABLE {table.name} MODIFY last_error {utf8mb3}")
             receiver.answer(event_id="worse", status=500, body="again 🚀 房间")
             receiver.answer(event_id="bad", status=422, body="no 🚀 房间")
             with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:

@@ -1,6 +1,6 @@
 """The receiver as a process of its own that keeps every request in a file, body and all, to be read afterwards.
 
-    python -m tests.services.recorder FILE
+python -m tests.services.recorder FILE
 """
 
 import os

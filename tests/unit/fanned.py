@@ -1,4 +1,4 @@
-"""A fan-out over publishers whose far side is the test: it holds what was submitted until the test says how it ended."""
+"""A fan-out over publishers whose far side is the test: what was submitted ends when and how the test says."""
 
 from collections.abc import Callable
 

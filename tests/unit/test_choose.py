@@ -116,10 +116,27 @@ def test_rows_become_events() -> None:
     """Every column in its place; text where a producer wrote text."""
     rows = [row(1), row(2, 4, came=False), row(3, 50_000, came=False)]
     events, oversize = events_of(rows, "room_outbox", {2: b"late"}, want(), suspect=False)
-    usual = ("RoomCreated", "room-1", "app")
-    kind = ("application/json", None, 2, 7, "", None, "room_outbox")
-    assert events == (Event(1, "event-1", *usual, b"x" * 10, *kind), Event(2, "event-2", *usual, b"late", *kind))
-    assert oversize == ((Event(3, "event-3", *usual, b"", *kind), 50_000),)
+    assert events == (expected(1, b"x" * 10), expected(2, b"late"))
+    assert oversize == ((expected(3, b""), 50_000),)
+
+
+def expected(number: int, payload: bytes) -> Event:
+    """The event of a row."""
+    return Event(
+        id=number,
+        event_id=f"event-{number}",
+        event_type="RoomCreated",
+        room_id="room-1",
+        app_code="app",
+        envelope=payload,
+        content_type="application/json",
+        headers=None,
+        retry_count=2,
+        created_at_ms=7,
+        published_to="",
+        last_error=None,
+        lane="room_outbox",
+    )
 
 
 def test_a_suspect_event_carries_the_lost_lease() -> None:

@@ -1,4 +1,4 @@
-"""What keeps a publisher from being asked: its breaker, its rate, a pause that it asked for. One never holds up another."""
+"""What keeps a publisher from being asked: its breaker, its rate, a pause that it asked for. No other waits for it."""
 
 import pytest
 
@@ -39,8 +39,10 @@ def test_a_first_publish_that_fails_sends_the_rest_back() -> None:
     fanned.answer("a", AWAY)
     assert fanned.outcomes[ids[0]] == AWAY
     fanned.turn()
-    parked = [fanned.outcomes[event_id] for event_id in ids[1:]]
-    assert all(isinstance(outcome, Retry) and (outcome.reason, outcome.counted) == (PARKED, False) for outcome in parked)
+    for event_id in ids[1:]:
+        outcome = fanned.outcomes[event_id]
+        assert isinstance(outcome, Retry)
+        assert (outcome.reason, outcome.counted) == (PARKED, False)
     assert fanned.fanout.appetite(0.5) == NONE
     assert fanned.fanout.asks_again_at_s(0.5) == 1.0
     assert fanned.fanout.appetite(1.0) == ONE
@@ -169,11 +171,11 @@ def test_a_rate_is_kept_to_the_event() -> None:
 
 
 def test_a_rate_saves_up_nothing_while_there_is_nothing_to_do() -> None:
-    """A quiet hour is followed by the same rate, not by a burst of an hour's worth."""
+    """Some quiet minutes are followed by the same rate, not by a burst of minutes' worth."""
     fanned = Fanned("a", max_rate=10.0)
     fanned.offer(1)
-    fanned.offer(50, now_s=3600.0)
-    assert len(fanned.far["a"].sent) <= 3
+    fanned.offer(50, now_s=500.0)
+    assert 2 <= len(fanned.far["a"].sent) <= 3
 
 
 def test_a_rate_tells_when_it_may_go_on() -> None:

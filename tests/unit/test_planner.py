@@ -120,7 +120,9 @@ def test_a_sweep_that_finds_rows_lowers_the_floor() -> None:
     assert made.floors == Floors(fresh_id=20)
 
 
-@pytest.mark.parametrize(("took_s", "apart_s"), [(0.0, 1.0), (0.02, 1.0), (0.1, 5.0), (0.6, 30.0), (30.0, SWEEP_MOST_S)])
+@pytest.mark.parametrize(
+    ("took_s", "apart_s"), [(0.0, 1.0), (0.02, 1.0), (0.1, 5.0), (0.6, 30.0), (30.0, SWEEP_MOST_S)]
+)
 def test_sweeps_are_fifty_times_their_own_duration_apart(took_s: float, apart_s: float) -> None:
     """Under a long-open snapshot a sweep reads everything relayed since: it must not become the load. 60 s at most."""
     made = busy(peek=NOTHING, took_s=took_s)

@@ -1,5 +1,7 @@
 """How a worker deals with suspects: alone, not all of the time, and not at once after a new session (G8)."""
 
+import itertools
+
 from outboxd.config.schema import Lane
 from outboxd.publishers.fanout import NONE
 from outboxd.relay.planner import Planner, Take
@@ -52,13 +54,13 @@ def test_suspects_have_half_of_the_time_at_the_most() -> None:
         if isinstance(plan, Take):
             suspect = plan.want.suspects
             turns.append((now_s, suspect))
-            found = claim(floors=plan.floors if suspect else Floors(fresh_id=number), suspect=suspect, suspects_wait=True)
-            made.took(plan, found, now_s, 0.0)
+            floors = plan.floors if suspect else Floors(fresh_id=number)
+            made.took(plan, claim(floors=floors, suspect=suspect, suspects_wait=True), now_s, 0.0)
         elif plan is not None:
             made.saw(plan, FRESH, now_s, 0.0)
     shares = [suspect for _, suspect in turns]
     assert 0.4 <= sum(shares) / len(shares) <= 0.55
-    changes = sum(before != after for before, after in zip(shares, shares[1:], strict=False))
+    changes = sum(before != after for before, after in itertools.pairwise(shares))
     assert 5 <= changes <= 9, "windows of poll_interval each, not one long one"
 
 

@@ -74,7 +74,14 @@ def test_what_is_the_publishers_fault_is_never_a_last_attempt() -> None:
 
 @pytest.mark.parametrize(
     ("outage_s", "chance", "expected_s"),
-    [(2.0, 0.0, 5.0), (2.0, 0.999, 7.5), (60.0, 0.0, 30.0), (60.0, 0.999, 45.0), (1e6, 0.0, 300.0), (1e6, 0.999, 300.0)],
+    [
+        (2.0, 0.0, 5.0),
+        (2.0, 0.999, 7.5),
+        (60.0, 0.0, 30.0),
+        (60.0, 0.999, 45.0),
+        (1e6, 0.0, 300.0),
+        (1e6, 0.999, 300.0),
+    ],
 )
 def test_an_uncounted_failure_rests_half_as_long_as_the_outage_has_lasted(
     outage_s: float, chance: float, expected_s: float

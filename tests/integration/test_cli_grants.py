@@ -1,0 +1,98 @@
+"""The rights that docs/operations.md names are enough for each kind of work, and for no more than that."""
+
+import re
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.older import OLDER
+from tests.services.cli import Cli
+from tests.services.daemon import ROOT, write_config
+from tests.services.mariadb import execute
+
+PUBLISHERS = {"null": {"type": "null"}}
+USERS = ("outboxd_init", "outboxd_ops", "outboxd")
+NEW = ("enqueue", "--type", "T", "--room", "r", "--event-id")
+
+
+def grants(user: str) -> list[str]:
+    """What the document grants to the user."""
+    (block,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    found = [line for line in block.splitlines() if f"TO '{user}'@" in line]
+    assert found, f"the document grants nothing to {user}"
+    return found
+
+
+@pytest.fixture
+def users(mysql_url: str, tmp_path: Path) -> Iterator[dict[str, Cli]]:
+    """The command line as each of the three users, each with its own configuration and rights."""
+    server, _, database = mysql_url.rpartition("/")
+    made: dict[str, Cli] = {}
+    names = {user: f"{user}_{secrets.token_hex(4)}" for user in USERS}
+    for user, name in names.items():
+        execute(server, f"CREATE USER '{name}'@'%' IDENTIFIED BY 'secret-{name}'")
+        config = tmp_path / f"{user}.yaml"
+        write_config(config, mysql_url.replace("root@", f"{name}:secret-{name}@"), PUBLISHERS, concurrency=1)
+        made[user] = Cli(tmp_path, config)
+
+    def grant(user: str) -> None:
+        lines = [line.rstrip(";").replace(f"'{user}'@", f"'{names[user]}'@") for line in grants(user)]
+        execute(server, *(line.replace(" app.", f" {database}.") for line in lines))
+
+    grant("outboxd_init")
+    made["outboxd_init"]("init-db").ok()
+    grant("outboxd_ops")
+    grant("outboxd")
+    yield made
+    execute(server, *(f"DROP USER '{name}'@'%'" for name in names.values()))
+
+
+def test_the_documented_rights_are_enough(users: dict[str, Cli]) -> None:
+    """A right that is missing would be found in production."""
+    people, daemon = users["outboxd_ops"], users["outboxd"]
+    for name in ("e1", "e2", "e3"):
+        people(*NEW, name, "{}").ok()
+    people("dead", "kill", "e1", "--yes").ok()
+    people("dead", "kill", "e2", "--yes").ok()
+    people("dead", "replay", "e1").ok()
+    people("pause", "room_outbox").ok()
+    people("resume", "room_outbox").ok()
+    run = daemon("run", "--until-empty")
+    assert (run.status, "error" in run.err) == (0, False), run
+    assert people("explain", "e1", "--json").json["events"][0]["state"] == "delivered"
+    people("dead", "show", "e2").ok()
+    people("dead", "purge", "--yes").ok()
+    people("status").ok()
+    people("check").ok()
+    users["outboxd_init"]("init-db").ok()
+
+
+def test_a_right_that_is_missing_is_told_with_where_to_look(users: dict[str, Cli]) -> None:
+    """And the daemon's user can neither add nor delete events."""
+    daemon = users["outboxd"]
+    assert "docs/operations.md lists the grants" in daemon(*NEW, "e1", "{}").failed()
+    assert "docs/operations.md lists the grants" in daemon("pause", "room_outbox").failed()
+
+
+def test_the_documented_rights_are_enough_to_migrate_an_older_table(users: dict[str, Cli], mysql_url: str) -> None:
+    """Its columns change, a trigger guards it against producers' NULLs, its rows are mended."""
+    execute(mysql_url, "DROP TABLE room_outbox", "DROP TABLE outboxd_schema", "DROP TABLE outboxd_lane")
+    execute(mysql_url, OLDER.format(envelope="MEDIUMTEXT", charset="utf8mb4"))
+    row = "('e1', 'T', 'r', '{}', 'published', 7)"
+    execute(
+        mysql_url,
+        f"INSERT INTO room_outbox (event_id, event_type, room_id, envelope, status, created_at_ms) VALUES {row}",
+    )
+    said = users["outboxd_init"]("init-db").ok()
+    assert "room_outbox: stop its older workers first" in said
+    assert "room_outbox: migrated, it has version 1" in said
+    assert users["outboxd_ops"]("explain", "e1", "--json").json["events"][0]["state"] == "delivered"
+
+
+def test_who_only_looks_needs_to_read_only(users: dict[str, Cli]) -> None:
+    """The daemon's user can do a little more than that, and no more is asked of it here."""
+    users["outboxd_ops"](*NEW, "e1", "{}").ok()
+    for arguments in (("status",), ("explain", "e1"), ("dead", "list"), ("check",)):
+        users["outboxd"](*arguments).ok()

@@ -1,0 +1,81 @@
+"""docs/operations.md says what the program does: every command, option, exit status, signal and event of the log."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from outboxd import log
+from outboxd.cli import shared, story
+from outboxd.cli.main import COMMANDS, cli
+from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
+from outboxd.store.desk import Overview
+from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
+
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """The text under a heading."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", DOCUMENT, re.DOTALL | re.MULTILINE)
+    assert found, f"docs/operations.md has no heading {title}"
+    return found[1]
+
+
+def commands() -> dict[str, click.Command]:
+    """Every command by what is typed, those of a group too."""
+    found: dict[str, click.Command] = {}
+    with click.Context(cli) as ctx:
+        for name in COMMANDS:
+            command = cli.get_command(ctx, name)
+            assert command is not None
+            found[f"outboxd {name}"] = command
+            if isinstance(command, click.Group):
+                found |= {f"outboxd {name} {part}": one for part, one in command.commands.items()}
+    return found
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for option in command.params if isinstance(option, click.Option) for name in option.opts}
+
+
+@pytest.mark.parametrize("name", commands())
+def test_a_command_is_documented_with_its_options_and_no_others(name: str) -> None:
+    """An option that is not documented is not found, one that is no more is looked for."""
+    named = set(re.findall(r"--[a-z]+(?:-[a-z]+)*", section(f"`{name}`")))
+    assert named - {"--config"} == options_of(commands()[name])
+
+
+def test_what_stands_everywhere_is_documented() -> None:
+    for name in [*shared.EVERYWHERE, "--help", "--json"]:
+        assert f"`{name}`" in section("Every command")
+    assert "$OUTBOXD_CONFIG" in section("Every command")
+
+
+def test_every_exit_status_is_documented() -> None:
+    rows = re.findall(r"^\| (\d+) \| ", section("Every command"), re.MULTILINE)
+    assert [int(row) for row in rows] == [shared.EXIT_DONE, shared.EXIT_FAILED, shared.EXIT_USAGE]
+
+
+def test_every_event_of_the_log_is_documented_as_it_is_meant() -> None:
+    """Alerts are written on these names."""
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("The log"), re.MULTILINE))
+    assert rows == dict(log.EVENTS)
+
+
+def test_every_signal_that_is_handled_is_documented() -> None:
+    handled = {signum.name for signum in SUPERVISOR_SIGNALS} - {"SIGCHLD"}
+    assert set(re.findall(r"SIG[A-Z0-9]+", section("`outboxd run`"))) == handled
+
+
+def test_every_name_in_the_json_of_status_is_documented() -> None:
+    names = {field.name for field in dataclasses.fields(Overview)} - {"now_ms"} | {"lane", "enabled", "problem"}
+    assert [name for name in sorted(names) if f"`{name}`" not in section("`outboxd status`")] == []
+
+
+def test_every_name_in_the_json_of_explain_is_documented() -> None:
+    names = {field.name for field in dataclasses.fields(story.Story)} | set(story.STATES)
+    names |= {EVENT, RECEIVER, CONFIGURATION, WORKER, OPERATOR, "ahead", "workers", "attempts", "max_attempts"}
+    assert [name for name in sorted(names) if f"`{name}`" not in section("`outboxd explain`")] == []

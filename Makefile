@@ -26,7 +26,7 @@ test: lint  ## lint, then every test against real servers
 
 test-long:  ## the long fault tests: kills, restarts, outages
 	$(READY) test
-	@$(SERVED) OUTBOXD_CHAOS=full $(BIN)/python -m pytest tests/chaos $(ARGS)
+	@$(SERVED) OUTBOXD_CHAOS=full $(BIN)/python -m pytest tests/chaos tests/lifecycle $(ARGS)
 
 lint:       ## ruff, mypy and the import rules
 	$(READY) test

@@ -48,6 +48,7 @@ BREAKER_CLOSED = "breaker_closed"
 DATABASE_UNAVAILABLE = "database_unavailable"
 DATABASE_AVAILABLE = "database_available"
 DATABASE_REFUSED = "database_refused"
+PUBLISHER_REFUSED = "publisher_refused"
 LANE_PAUSED = "lane_paused"
 LANE_RESUMED = "lane_resumed"
 CONFIG_WARNING = "config_warning"
@@ -66,7 +67,7 @@ EVENTS: Mapping[str, str] = {
     WORKER_REFUSED: "a worker ended because a person must change something; everything else is stopped too",
     WORKER_ABANDONED: "a killed worker does not end (uninterruptible sleep); the supervisor ends without it",
     WORKER_START_FAILED: "the system refused a new process; tried again after `delay_s`",
-    WORKER_BATCH_FAILED: "a worker's turn failed in an unexpected way; it goes on",
+    WORKER_BATCH_FAILED: "a settle and claim was rolled back several times (deadlock, lock wait); it is made again",
     STRANGER_REAPED: "a process that is no worker was inherited and has ended (as PID 1 in a container)",
     DRAIN_STARTED: "nothing new is claimed; what is in flight is finished, for at most `limit_s`",
     DRAIN_HURRIED: "a second signal: everything ends at once",
@@ -81,6 +82,7 @@ EVENTS: Mapping[str, str] = {
     DATABASE_UNAVAILABLE: "the database is away or read-only; tried again with growing pauses",
     DATABASE_AVAILABLE: "the database is back",
     DATABASE_REFUSED: "the database answers but will not serve, and a retry will not mend it; the text says what to do",
+    PUBLISHER_REFUSED: "a publisher cannot be set up as configured; the text says what to do",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",
     CONFIG_WARNING: "something in the configuration was corrected or deserves a look",

@@ -6,11 +6,9 @@ goes through a read function without a seek function, so curl cannot rewind it a
 Imported only in the process that publishes: it loads pycurl.
 """
 
-import io
 import select
 import threading
 import time
-from collections import deque
 
 import pycurl
 
@@ -19,14 +17,13 @@ from outboxd.event import DELIVERED, INVALID, PARKED, Dead, Event, Outcome, Retr
 from outboxd.publishers.api import Waits
 from outboxd.publishers.cloudevents import InvalidEvent
 from outboxd.publishers.curl_options import make_handle
-from outboxd.publishers.http_answer import SHOWN_CHARACTERS, Failure, answered, failed
+from outboxd.publishers.http_answer import Failure, answered, failed
 from outboxd.publishers.http_headers import Requests
+from outboxd.publishers.transfer import MAX_BODY_BYTES, Transfer
 
-MAX_BODY_BYTES = 64 * 1024
-"""An answer's body beyond this is not read; its status decides."""
-KEPT_BODY_BYTES = 8 * SHOWN_CHARACTERS
-KEPT_HEADERS = 128
-"""Lines of an answer's head that are kept; curl bounds their length (300 KB together)."""
+LATE_S = 0.25
+"""A worker that was elsewhere for longer (a database call) may find answers that came in time after their deadline."""
+READ_ROUNDS = 64
 DEAD_LOOKUP_S = 1.1
 """curl looks for connections that died while idle once a second, no sooner."""
 
@@ -36,61 +33,6 @@ _EPOLL = {
     pycurl.POLL_OUT: select.EPOLLOUT,
     pycurl.POLL_INOUT: select.EPOLLIN | select.EPOLLOUT,
 }
-
-
-class Transfer:
-    """One curl handle and what it is busy with."""
-
-    __slots__ = ("_is_fresh", "answer", "body", "deadline_s", "event", "handle", "has_body", "headers", "read_bytes")
-
-    def __init__(self, handle: pycurl.Curl) -> None:
-        self.handle = handle
-        self.event: Event
-        self.deadline_s = 0.0
-        self.body = io.BytesIO()
-        self.has_body = False
-        self._is_fresh = False
-        self.answer = bytearray()
-        self.read_bytes = 0
-        self.headers: deque[bytes] = deque(maxlen=KEPT_HEADERS)
-        handle.setopt(pycurl.HEADERFUNCTION, self.headers.append)
-        handle.setopt(pycurl.WRITEFUNCTION, self.write)
-
-    def load(self, event: Event, deadline_s: float, headers: list[str], body: bytes) -> None:
-        """Make the handle ready to be given to curl."""
-        self.event = event
-        self.deadline_s = deadline_s
-        self.body = io.BytesIO(body)
-        setopt = self.handle.setopt
-        setopt(pycurl.HTTPHEADER, headers)
-        setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
-        setopt(pycurl.READFUNCTION, self.body.read)
-        self.has_body = bool(body)
-
-    def start(self, left_s: float, is_fresh: bool) -> None:
-        """Set what is known only when it is given to curl: the time that is left, a new connection or any."""
-        self.handle.setopt(pycurl.TIMEOUT_MS, max(1, int(left_s * 1000)))
-        # A body without bytes needs no rewinding, so curl would send it again: not over a connection of its own.
-        is_fresh = is_fresh or not self.has_body
-        if is_fresh is not self._is_fresh:
-            self.handle.setopt(pycurl.FRESH_CONNECT, is_fresh)
-            self._is_fresh = is_fresh
-
-    def write(self, data: bytes) -> int | None:
-        """Called by curl with a piece of the answer's body; -1 ends the transfer."""
-        self.read_bytes += len(data)
-        if len(self.answer) < KEPT_BODY_BYTES:
-            self.answer += data[:KEPT_BODY_BYTES]
-        return -1 if self.read_bytes > MAX_BODY_BYTES else None
-
-    def unload(self) -> None:
-        """Free what the event and its answer held."""
-        del self.event
-        self.body.close()
-        self.headers.clear()
-        if self.read_bytes:
-            self.answer.clear()
-            self.read_bytes = 0
 
 
 class HttpPublisher:
@@ -111,6 +53,7 @@ class HttpPublisher:
         self._masks: dict[int, int] = {}
         self._unwatched: set[int] = set()
         self._fresh_until_s = 0.0
+        self._collected_s = time.monotonic()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch)
         self._multi.setopt(pycurl.M_MAXCONNECTS, settings.connections)
@@ -137,18 +80,15 @@ class HttpPublisher:
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """Do what curl has to do now: read answers, start requests, run timers."""
-        multi = self._multi
-        for fd, ready in self._epoll.poll(0, 2 * self._capacity):
-            if fd in self._unwatched:
-                self._note_idle(fd)
-                continue
-            # An error or a hang-up counts as readable: curl then reads and finds out.
-            mask = pycurl.CSELECT_OUT if ready & select.EPOLLOUT else 0
-            multi.socket_action(fd, mask | (pycurl.CSELECT_IN if ready & ~select.EPOLLOUT else 0))
+        now_s = time.monotonic()
+        if now_s - self._collected_s > LATE_S:
+            self._catch_up(now_s)
+        self._collected_s = now_s
+        self._read_sockets()
         if self._loaded:
             self._start()
-        if multi.timeout() == 0:
-            multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
+        if self._multi.timeout() == 0:
+            self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
         self._finish()
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
@@ -162,9 +102,8 @@ class HttpPublisher:
 
     def close(self, deadline_s: float) -> None:
         """Drop every connection. What hangs in curl's threads (a name server) is left to the end of the process."""
-        for transfer in self._transfers.values():
-            if transfer not in self._idle and transfer not in self._loaded:
-                self._multi.remove_handle(transfer.handle)
+        for transfer in self._in_curl():
+            self._multi.remove_handle(transfer.handle)
         transfers, self._transfers = self._transfers, {}
         if not transfers:  # closed before
             return
@@ -177,6 +116,41 @@ class HttpPublisher:
                 transfer.handle.close()
             self._epoll.close()
 
+    def _read_sockets(self) -> bool:
+        """Let curl read and write where it can; False if there was nothing to do."""
+        found = self._epoll.poll(0, 2 * self._capacity)
+        for fd, ready in found:
+            if fd in self._unwatched:
+                self._note_idle(fd)
+                continue
+            # An error or a hang-up counts as readable: curl then reads and finds out.
+            mask = pycurl.CSELECT_OUT if ready & select.EPOLLOUT else 0
+            self._multi.socket_action(fd, mask | (pycurl.CSELECT_IN if ready & ~select.EPOLLOUT else 0))
+        return bool(found)
+
+    def _catch_up(self, now_s: float) -> None:
+        """Read what has arrived before curl looks at its clock: an answer that came in time must not become a time-out
+        only because nobody was there to read it. What has no answer then is given up here, for curl's timer is set
+        back.
+        """
+        late = [transfer for transfer in self._in_curl() if transfer.deadline_s <= now_s]
+        if not late:
+            return
+        for transfer in late:
+            transfer.handle.setopt(pycurl.TIMEOUT_MS, int((now_s - transfer.started_s) * 1000) + 60_000)
+        rounds = 0
+        while self._read_sockets() and rounds < READ_ROUNDS and time.monotonic() < now_s + LATE_S:
+            rounds += 1
+        self._finish()
+        for transfer in set(self._in_curl()).intersection(late):
+            outcome = self._failed(transfer, pycurl.E_OPERATION_TIMEDOUT, "timed out")
+            self._multi.remove_handle(transfer.handle)
+            self._release(transfer, outcome)
+
+    def _in_curl(self) -> list[Transfer]:
+        elsewhere = {id(transfer) for transfer in (*self._idle, *self._loaded)}
+        return [transfer for transfer in self._transfers.values() if id(transfer) not in elsewhere]
+
     def _start(self) -> None:
         """Give loaded handles to curl. The time that is left is taken here, right before the bytes leave (G4)."""
         now_s = time.monotonic()
@@ -186,6 +160,7 @@ class HttpPublisher:
                 late = Retry(PARKED, "not sent: the worker was held up until the deadline had passed", counted=False)
                 self._release(transfer, late)
                 continue
+            transfer.started_s = now_s
             transfer.start(left_s, is_fresh=now_s < self._fresh_until_s)
             self._multi.add_handle(transfer.handle)
         self._loaded.clear()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
-from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.publishers.fanout import NONE, Fanout
 from outboxd.relay.drain import Drain, guard_drain
 from outboxd.relay.ledger import Ledger
@@ -48,6 +48,9 @@ def run_worker(
         return Worker(context, lane, open_store, open_fanout(), until_empty).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
+        return EXIT_REFUSED
+    except PublisherError as error:
+        log.error(log.PUBLISHER_REFUSED, error=str(error))
         return EXIT_REFUSED
 
 
@@ -114,7 +117,8 @@ class Worker:
         if now_s >= self._not_before_s:
             try:
                 took = self._use_store(now_s)
-            except StoreConflict:
+            except StoreConflict as error:
+                log.info(log.WORKER_BATCH_FAILED, error=str(error))
                 self._not_before_s = time.monotonic() + CONFLICT_PAUSE_S * (1 + random.random())
             except StoreUnavailable as error:
                 self._ledger.note_doubt(self._link.store)
@@ -163,10 +167,12 @@ class Worker:
     def _take(self, store: Store, take: Take) -> None:
         start_s = time.monotonic()
         self._slot.beat(start_s)
+        owed = self._ledger.unsettled
         claim = self._ledger.exchange(store, take, start_s)
         now_s = time.monotonic()
-        self._planner.freed()
         self._planner.took(take, claim, now_s, now_s - start_s)
+        if owed:  # the budget was reckoned with what this very transaction has settled
+            self._planner.freed()
         self._slot.add(vitals.CLAIMS)
 
     def _look(self, store: Store, look: Look) -> None:

@@ -17,7 +17,7 @@ LEASE: dict[str, object] = {"publish_timeout": "300ms", "lease": "2900ms"}
 
 
 def test_leases_are_renewed_while_events_wait_their_turn(database_url: str, tmp_path: Path) -> None:
-    """G2, G4: a batch that takes longer than its lease is published once, although another worker looks for lost leases."""
+    """G2, G4: a batch that takes longer than its lease is published once, although another worker looks on."""
     with Receiver() as receiver:
         receiver.answer(delay_s=0.1)
         web = {"type": "http", "url": receiver.url, "connections": 1}

@@ -49,6 +49,9 @@ def in_s(seconds: float) -> str:
     return email.utils.formatdate(time.time() + seconds, usegmt=True)
 
 
+A_DATE = "a date"
+"""Stands for a date that is known only when the test runs."""
+
 ANSWERS: dict[str, Answer] = {
     "lane_400": Answer({"status": 400, "body": "no such field"}, "failed", True, "HTTP 400: no such field"),
     "lane_413": Answer({"status": 413}, "failed", True, "HTTP 413"),
@@ -60,7 +63,7 @@ ANSWERS: dict[str, Answer] = {
     "lane_503": Answer({"status": 503}, "retryable", False, "HTTP 503"),
     "lane_503_later": held(503, str(RETRY_AFTER_S), "HTTP 503"),
     "lane_429_seconds": held(429, str(RETRY_AFTER_S), "HTTP 429"),
-    "lane_429_date": held(429, in_s(90.0), "HTTP 429", MAX_BACKOFF_S - 3),
+    "lane_429_date": held(429, A_DATE, "HTTP 429", MAX_BACKOFF_S - 3),
     "lane_429_for_ever": held(429, "99999999", "HTTP 429", MAX_BACKOFF_S - 1),
     "lane_200": Answer({"status": 200, "body": "fine"}, "delivered", False, ""),
     "lane_hangs": Answer({"hang": True}, "retryable", True, "no complete answer in time", most_s=5.5),
@@ -73,7 +76,10 @@ def relayed(url: str, tmp_path: Path) -> Iterator[tuple[Receiver, dict[str, Tabl
     """A lane for each answer, all at once: an event that is delivered, then one that meets the answer."""
     with Receiver() as receiver:
         for name, answer in ANSWERS.items():
-            receiver.answer(path=f"/{name}", event_id="bad", **answer.behaviour)
+            behaviour = dict(answer.behaviour)
+            if behaviour.get("retry_after") == A_DATE:
+                behaviour["retry_after"] = in_s(90.0)
+            receiver.answer(path=f"/{name}", event_id="bad", **behaviour)
         base = receiver.url.rpartition("/")[0]
         publishers = {name: {"type": "http", "url": f"{base}/{name}"} for name in ANSWERS}
         config = write_config(

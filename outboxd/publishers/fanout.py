@@ -157,6 +157,11 @@ class Fanout:
         return now_s if self._finished else at_s
 
     @property
+    def in_flight(self) -> bool:
+        """Is any event with a publisher right now?"""
+        return any(route.in_flight for route in self.routes)
+
+    @property
     def all_closed(self) -> bool:
         """No breaker stands in the way of anything."""
         return all(route.gate.closed for route in self.routes)

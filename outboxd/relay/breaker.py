@@ -43,8 +43,8 @@ class Breaker:
 
     @property
     def opened(self) -> bool:
-        """Only probes flow, and not for being new."""
-        return self.state == OPEN
+        """Only probes flow, and not just for being new: several different events have failed."""
+        return self.state == OPEN or (self.state == HALF_OPEN and len(self._failed) > 1)
 
     @property
     def probing(self) -> bool:

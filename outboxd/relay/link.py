@@ -11,6 +11,8 @@ from outboxd.store.api import Store
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 JITTER = 0.5
+QUIET_S = 5.0
+"""A session that has nothing to write is believed after this time."""
 
 
 class Link:
@@ -22,6 +24,7 @@ class Link:
         self.store: Store | None = None
         self.retry_at_s = 0.0
         self._failures = 0
+        self._opened_s = 0.0
         self._away_since_s: float | None = None
 
     def connect(self, now_s: float) -> bool:
@@ -33,11 +36,18 @@ class Link:
         except StoreUnavailable as error:
             self._away(error)
             return False
+        self._opened_s = time.monotonic()
+        return True
+
+    def used(self, now_s: float, wrote: bool) -> None:
+        """A call has succeeded. That a session opens says little: a read-only server and a full disk let one in, and
+        refuse the first write. So the database counts as back, and its pauses start anew, once it has taken one."""
+        if not self._failures or not (wrote or now_s - self._opened_s >= QUIET_S):
+            return
         if self._away_since_s is not None:
-            log.info(log.DATABASE_AVAILABLE, after_s=round(time.monotonic() - self._away_since_s, 1))
+            log.info(log.DATABASE_AVAILABLE, after_s=round(now_s - self._away_since_s, 1))
         self._away_since_s = None
         self._failures = 0
-        return True
 
     def lost(self, error: StoreUnavailable) -> None:
         """The session is of no use any more."""

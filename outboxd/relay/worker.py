@@ -129,7 +129,7 @@ class Worker:
     def _use_store(self, now_s: float) -> bool:
         if self._link.store is None:
             # A connection attempt may take seconds; until the publishes in flight have ended they come first.
-            if self._ledger.publishing or not self._link.connect(now_s):
+            if self._fanout.in_flight or not self._link.connect(now_s):
                 return False
             self._recovered = False
         store = self._link.store
@@ -142,18 +142,21 @@ class Worker:
             self._ledger.wake_parked(store)
             self._planner.poll_soon(now_s)
         plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
+        wrote = False
         if isinstance(plan, Take):
-            self._take(store, plan)
+            wrote = self._take(store, plan)
         elif isinstance(plan, Look):
             self._look(store, plan)
         elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
             self._ledger.exchange(store, None, now_s)
             self._planner.freed()
+            wrote = True
         elif now_s - self._used_s >= PING_AFTER_S:
             store.ping()
         else:
             return False
         self._used_s = time.monotonic()
+        self._link.used(self._used_s, wrote)
         return True
 
     def _recover(self, store: Store) -> None:
@@ -164,7 +167,8 @@ class Worker:
         self._planner.connected(time.monotonic())
         self._recovered = True
 
-    def _take(self, store: Store, take: Take) -> None:
+    def _take(self, store: Store, take: Take) -> bool:
+        """Claim, and settle what is owed; True if that wrote anything."""
         start_s = time.monotonic()
         self._slot.beat(start_s)
         owed = self._ledger.unsettled
@@ -174,6 +178,7 @@ class Worker:
         if owed:  # the budget was reckoned with what this very transaction has settled
             self._planner.freed()
         self._slot.add(vitals.CLAIMS)
+        return owed or bool(claim.events or claim.oversize)
 
     def _look(self, store: Store, look: Look) -> None:
         start_s = time.monotonic()

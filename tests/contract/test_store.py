@@ -253,5 +253,7 @@ def test_a_fresh_row_is_one_without_a_time(table: Table) -> None:
     """The claim's order rests on it: no time is greater."""
     assert table.row(table.insert())["due_at_ms"] == FRESH == 2**53 - 1
     assert table.row(table.insert(next_retry_at_ms=5))["due_at_ms"] == 5
+    for nonsense_ms in (-1, -2, -(2**63)):  # -1 for "no time" comes easily, and must not look like an end
+        assert table.row(table.insert(next_retry_at_ms=nonsense_ms))["due_at_ms"] == FRESH
     assert table.row(table.insert(status="delivered"))["due_at_ms"] == -1
     assert table.row(table.insert(status="failed", next_retry_at_ms=5))["due_at_ms"] == -2

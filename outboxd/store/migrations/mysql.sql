@@ -22,7 +22,7 @@ CREATE TABLE {table} (
   created_at_ms BIGINT NOT NULL DEFAULT {now},
   updated_at_ms BIGINT NOT NULL DEFAULT 0,
   delivered_at_ms BIGINT NOT NULL DEFAULT 0,
-  due_at_ms BIGINT AS (CASE status WHEN 'delivered' THEN -1 WHEN 'failed' THEN -2 ELSE IF(next_retry_at_ms = 0, 9007199254740991, next_retry_at_ms) END) VIRTUAL,
+  due_at_ms BIGINT AS (CASE status WHEN 'delivered' THEN -1 WHEN 'failed' THEN -2 ELSE IF(next_retry_at_ms <= 0, 9007199254740991, next_retry_at_ms) END) VIRTUAL,
   PRIMARY KEY (id),
   UNIQUE KEY event (app_code, event_id),
   KEY due (due_at_ms)

@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS {table} (
   created_at_ms INTEGER NOT NULL DEFAULT ({now}),
   updated_at_ms INTEGER NOT NULL DEFAULT 0,
   delivered_at_ms INTEGER NOT NULL DEFAULT 0,
-  due_at_ms INTEGER AS (CASE status WHEN 'delivered' THEN -1 WHEN 'failed' THEN -2 ELSE CASE next_retry_at_ms WHEN 0 THEN 9007199254740991 ELSE next_retry_at_ms END END) VIRTUAL
+  due_at_ms INTEGER AS (CASE status WHEN 'delivered' THEN -1 WHEN 'failed' THEN -2 ELSE CASE WHEN next_retry_at_ms <= 0 THEN 9007199254740991 ELSE next_retry_at_ms END END) VIRTUAL
 )
 
 -- name: event

@@ -2,7 +2,7 @@
 
 import sys
 
-from outboxd.cli.main import main
+from outboxd.cli.entry import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,5 +1,6 @@
 """`outboxd check`: is everything there that the daemon needs? One line each."""
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
@@ -8,13 +9,18 @@ import click
 
 from outboxd import publishers
 from outboxd.cli import show
-from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options
+from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Lane
-from outboxd.errors import OutboxdError
+from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.store import statements
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import verify
 
 OK, FAILED, WARNING = "ok", "failed", "warning"
+
+NO_CHANGE = "UPDATE {table} SET lock_until_ms = lock_until_ms WHERE id = 0"
+"""Primary key. No row has it; where nothing may be written it is refused all the same."""
+_READ_ONLY = re.compile(r"\((1290|1792|1836)\)$")
 
 
 class Line(NamedTuple):
@@ -30,7 +36,8 @@ class Line(NamedTuple):
 def check(options: Options) -> int:
     """Check configuration, database, tables and publishers, one line each; exit 0 if all are well, else 1.
 
-    Nothing is changed and no event is sent. An HTTP publisher is connected to, without a request.
+    Nothing is changed and no event is sent. A write that changes nothing is tried on each table, and rolled back. An
+    HTTP publisher is connected to, without a request.
     """
     lines = []
     for line in _lines(options):
@@ -67,7 +74,25 @@ def _database(options: Options, lanes: list[Lane]) -> Iterator[Line]:
 
 def _verified(connection: Connection, lane: Lane) -> str:
     verify(connection, lane)
-    return "is there, and up to date"
+    try:
+        _try_to_write(connection, lane)
+    except StoreConflict as error:
+        raise StoreConflict(in_words(error)) from error
+    except StoreUnavailable as error:
+        is_read_only = _READ_ONLY.search(str(error)) is not None
+        advice = "; point database.url at the server that takes writes" if is_read_only else ""
+        raise StoreUnavailable(f"cannot be written: {error}{advice}") from error
+    except StoreRefused as error:
+        raise StoreRefused(f"cannot be written: {error}") from error
+    return "is there, up to date, and can be written"
+
+
+def _try_to_write(connection: Connection, lane: Lane) -> None:
+    connection.begin()
+    try:
+        connection.execute(statements.render(NO_CHANGE, connection.dialect, lane.name, lane.columns))
+    finally:
+        connection.rollback()
 
 
 def _tried(item: str, look: Callable[[], str]) -> Line:

@@ -58,7 +58,7 @@ def _look(options: Options, lane: Lane, wanted: Wanted) -> Matches:
 
 @click.command(cls=Command)
 @_changing
-@click.option("--rate", type=click.FloatRange(min=0, min_open=True), metavar="N", help="So many a second.")
+@click.option("--rate", callback=words.read_rate, metavar="N", help="So many a second, 0.001 to 1,000,000.")
 @click.option("--to", type=click.Choice(["all"]), help="`all`: ask also the publishers that accepted it before.")
 @click.pass_obj
 def replay(

@@ -26,7 +26,7 @@ _OPTIONS = (
     click.option("--since", callback=words.read_when, metavar="TIME", help="Died since: 2h (ago), 2026-11-29T16:57Z."),
     click.option("--until", callback=words.read_when, metavar="TIME", help="Died before."),
     click.option("--error", metavar="TEXT", help="A part of the reason, in any case."),
-    click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Of how many at the most."),
+    click.option("--limit", type=click.IntRange(1, words.MOST_AT_ONCE), metavar="N", help="Of how many at the most."),
 )
 
 

@@ -16,7 +16,7 @@ from outboxd.cli import show, words
 from outboxd.cli.demo_progress import Progress, open_progress
 from outboxd.cli.demo_roles import Tally, produce, receive
 from outboxd.cli.run import relay_roles
-from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command
+from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, program
 from outboxd.config.schema import Config, Database, Http, Lane
 from outboxd.store import connect
 from outboxd.store.desk import Overview, overview
@@ -33,9 +33,9 @@ MOST_EVENTS = 1_000_000
 
 NEXT = """
 Next, with a configuration (docs/configuration.md; etc/outbox.yaml needs nothing but itself):
-  outboxd --config etc/outbox.yaml                       the daemon, until Ctrl-C; it prints events
-  outboxd --config etc/outbox.yaml enqueue --type RoomCreated --room r1 '{"title": "hello"}'
-  outboxd --config etc/outbox.yaml status --watch        what waits, what is stuck"""
+  PROGRAM --config etc/outbox.yaml                       the daemon, until Ctrl-C; it prints events
+  PROGRAM --config etc/outbox.yaml enqueue --type RoomCreated --room r1 '{"title": "hello"}'
+  PROGRAM --config etc/outbox.yaml status --watch        what waits, what is stuck"""
 
 
 @click.command(cls=Command)
@@ -152,5 +152,5 @@ def _sum_up(tally: Tally, left: Overview) -> int:
     if tally.arrived != tally.events or tally.repeated or waiting or left.failed:
         show.line("not every event arrived exactly once")
         return EXIT_FAILED
-    click.echo(NEXT)
+    click.echo(NEXT.replace("PROGRAM", program()))
     return EXIT_DONE

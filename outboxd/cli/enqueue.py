@@ -3,6 +3,7 @@
 import os
 import sys
 import uuid
+from typing import Any
 
 import click
 import msgspec
@@ -16,16 +17,43 @@ from outboxd.publishers.cloudevents import is_json
 from outboxd.store import desk
 from outboxd.store.migrate import create_missing
 
+LIMITS = {"event_id": 64, "event_type": 64, "room_id": 64, "app_code": 32, "content_type": 64}
+"""Characters that a column takes."""
+NEVER_EMPTY = frozenset({"event_id", "event_type"})
+ASCII = frozenset({"event_id", "content_type"})
+
+
+def _fitting(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """For an option: what its column takes."""
+    name = param.name or ""
+    if text is None:
+        return None
+    if not text and name in NEVER_EMPTY:
+        raise click.BadParameter("it is empty: give one")
+    if len(text) > LIMITS[name]:
+        raise click.BadParameter(f"it has {len(text):,} characters: {LIMITS[name]} is the most")
+    if name in ASCII and not text.isascii():
+        raise click.BadParameter(f"{text!r} is not ASCII: choose another")
+    if not text.isprintable():  # half a surrogate pair, too: bytes that are no UTF-8
+        raise click.BadParameter(f"{text!r} holds what cannot be printed: choose another")
+    return text
+
 
 @click.command(cls=Command)
 @click.argument("data", metavar="DATA|-")
-@click.option("--type", "event_type", required=True, metavar="TYPE", help="The event's type, e.g. RoomCreated.")
-@click.option("--room", "room_id", required=True, metavar="ROOM", help="The room it belongs to (the ordering key).")
+@click.option(
+    "--type", "event_type", required=True, callback=_fitting, metavar="TYPE", help="The event's type, e.g. RoomCreated."
+)
+@click.option(
+    "--room", "room_id", required=True, callback=_fitting, metavar="ROOM", help="The room it belongs to (ordering key)."
+)
 @lane_option
-@click.option("--app", "app_code", default="", metavar="APP", help="The tenant. Default: none.")
-@click.option("--event-id", metavar="ID", help="Default: a new random one.")
+@click.option("--app", "app_code", default="", callback=_fitting, metavar="APP", help="The tenant. Default: none.")
+@click.option("--event-id", callback=_fitting, metavar="ID", help="Default: a new random one.")
 @click.option("--delay", callback=words.read_duration, metavar="DURATION", help="Due that much later, e.g. 10m.")
-@click.option("--content-type", default="application/json", metavar="TYPE", help="Of DATA. Default: application/json.")
+@click.option(
+    "--content-type", default="application/json", callback=_fitting, metavar="TYPE", help="Default: application/json."
+)
 @click.option("--headers", metavar="JSON", help='An object carried along, e.g. {"traceparent": "..."}.')
 @click.option("--json", "wants_json", is_flag=True, help="Print what was written as JSON.")
 @click.pass_obj
@@ -48,8 +76,10 @@ def enqueue(
     outboxd enqueue --type RoomCreated --room r1 '{"title": "hello"}'
     """
     lane = options.lane(lane_name)
-    payload = sys.stdin.buffer.read() if data == "-" else os.fsencode(data)
+    payload = _standard_input() if data == "-" else os.fsencode(data)
     _check(payload, content_type, lane)
+    if headers is not None:
+        _decode(os.fsencode(headers), dict[str, Any], "--headers is not the text of a JSON object", "write {...}")
     event = desk.NewEvent(
         event_id=event_id or str(uuid.uuid4()),
         event_type=event_type,
@@ -69,6 +99,13 @@ def enqueue(
         show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}")
 
 
+def _standard_input() -> bytes:
+    try:
+        return sys.stdin.buffer.read()
+    except OSError as error:
+        raise OutboxdError(f"cannot read standard input: {error.strerror}") from error
+
+
 def _check(payload: bytes, content_type: str, lane: Lane) -> None:
     if len(payload) > lane.max_event_bytes:
         most = format_size(lane.max_event_bytes)
@@ -77,9 +114,13 @@ def _check(payload: bytes, content_type: str, lane: Lane) -> None:
             f"raise lanes.{lane.name}.max_event_bytes or send less"
         )
     if is_json(content_type):
-        try:
-            msgspec.json.decode(payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise click.UsageError(
-                f"DATA is no JSON ({error}): quote it, or name what it is with --content-type"
-            ) from error
+        _decode(payload, Any, "DATA is no JSON", "quote it, or name what it is with --content-type")
+
+
+def _decode(text: bytes, kind: Any, problem: str, advice: str) -> None:
+    try:
+        msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{problem} ({error}): {advice}") from error
+    except RecursionError as error:
+        raise click.UsageError(f"{problem} that could be read (it is nested too deeply): {advice}") from error

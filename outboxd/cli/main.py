@@ -4,7 +4,7 @@ Exit statuses: 0 done, 1 failed, 2 usage or configuration. An error is one line 
 traceback.
 """
 
-import os
+import errno
 import sys
 import traceback
 from collections.abc import Sequence
@@ -18,6 +18,9 @@ from outboxd.errors import ConfigError, OutboxdError
 from outboxd.redact import clip, redact
 
 LONGEST_LINE = 4000
+
+_STREAM_FAILED = frozenset({errno.EBADF, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOSPC, errno.ENXIO})
+"""What an output that is closed, full or gone says. Errors about files that have a name are not meant."""
 
 COMMANDS = {
     "run": ("outboxd.cli.run", "Run the daemon (also: outboxd --config FILE)."),
@@ -95,11 +98,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         return _failed("interrupted", options.debug)
     except BrokenPipeError:  # whoever read our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter's last flush complains
         return EXIT_DONE
     except Exception as error:  # noqa: BLE001 - the outermost boundary: a person gets one line, not a traceback
-        what = f"unexpected {type(error).__name__}: {error}"
-        return _failed(f"{what}; run it again with --debug, and report it", options.debug)
+        return _unexpected(error, options.debug)
+
+
+def _unexpected(error: Exception, debug: bool) -> int:
+    if isinstance(error, OSError) and error.errno in _STREAM_FAILED and error.filename is None:
+        return _failed(f"cannot write the output: {error.strerror}", debug)
+    if isinstance(error, UnicodeEncodeError):
+        character = error.object[error.start]
+        if "\ud800" <= character <= "\udfff":  # a byte of an argument that is no UTF-8
+            _say("an argument is not UTF-8: write it in UTF-8", debug)
+            return EXIT_USAGE
+        what = f"cannot write the output: {character!a} is not in its character set {error.encoding}"
+        return _failed(f"{what}; set PYTHONUTF8=1", debug)
+    what = f"unexpected {type(error).__name__}: {error}"
+    return _failed(f"{what}; run it again with --debug, and report it", debug)
 
 
 def _failed(text: str, debug: bool) -> int:
@@ -109,6 +124,9 @@ def _failed(text: str, debug: bool) -> int:
 
 def _say(text: str, debug: bool) -> None:
     """One line on standard error, without secrets; with --debug the traceback before it."""
-    if debug:
-        click.echo(redact(traceback.format_exc()), err=True)
-    click.echo(f"outboxd: {clip(redact(text), LONGEST_LINE)}", err=True)
+    try:
+        if debug:
+            click.echo(redact(traceback.format_exc()), err=True)
+        click.echo(f"outboxd: {clip(redact(text), LONGEST_LINE)}", err=True)
+    except OSError:  # standard error is closed or full: the exit status has to do
+        pass

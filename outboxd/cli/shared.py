@@ -1,6 +1,9 @@
 """What the commands share: the configuration, a connection, the lane that is meant, the question before a change."""
 
 import os
+import re
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,13 +15,17 @@ import click
 
 from outboxd.config.load import load
 from outboxd.config.schema import Config, Database, Lane
-from outboxd.errors import ConfigError, OutboxdError, StoreRefused, StoreUnavailable
+from outboxd.errors import ConfigError, OutboxdError, StoreConflict, StoreError, StoreRefused, StoreUnavailable
 from outboxd.store import connect
 from outboxd.store.connection import Connection
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 EXIT_DONE, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+
+_NO_ROOM = re.compile(r"\((1040|1203|1226)\)$")
+_LOCKED = re.compile(r"\((1205|3572|SQLITE_BUSY\w*|SQLITE_LOCKED\w*)\)$")
+_ADVICE_OF_THE_SERVER = "; try restarting transaction"
 
 EVERYWHERE = {
     "--config FILE": "The configuration; default: $OUTBOXD_CONFIG.",
@@ -108,11 +115,32 @@ class Options:
         try:
             connection = connect(database)
         except StoreUnavailable as error:
-            raise StoreUnavailable(f"{error}: is it up, and does database.url name it?") from error
+            advice = "is it up, and does database.url name it?"
+            if _NO_ROOM.search(str(error)):
+                advice = "raise max_connections (or this user's limit), or lower `concurrency`"
+            raise StoreUnavailable(f"{error}: {advice}") from error
         try:
             yield connection
+        except StoreConflict as error:
+            raise StoreConflict(in_words(error)) from error
         finally:
             connection.close()
+
+
+def in_words(error: StoreError) -> str:
+    """The error's text, with what to do about a lock."""
+    text = str(error)
+    if _LOCKED.search(text):
+        return f"{text.replace(_ADVICE_OF_THE_SERVER, '')}: something holds a lock on the table; try again"
+    return text
+
+
+def program() -> str:
+    """What to type to run this program once more, as it was called."""
+    called = sys.argv[0]
+    if os.path.basename(called) == "__main__.py":
+        return f"{shlex.quote(sys.executable)} -m outboxd"
+    return "outboxd" if called == shutil.which("outboxd") else shlex.quote(called)
 
 
 def lane_option(command: Decorated) -> Decorated:

@@ -133,20 +133,17 @@ def _delivering(scene: Scene) -> Told:
 def _retryable(scene: Scene) -> Told:
     event, found = scene.event, scene.verdict
     wait_ms = event.due_at_ms - event.now_ms if event.due_at_ms != FRESH else 0
-    due = (
-        f"in {words.lasting(wait_ms)} ({words.moment(event.due_at_ms)})"
-        if wait_ms > 0
-        else "as soon as a worker is free"
-    )
+    due = f"in {words.lasting(wait_ms)} ({words.moment(event.due_at_ms)})"
+    if wait_ms <= 0:
+        due = "as soon as a worker is free"
+        due += ", or at the publisher's next probe, while it is failing" if found and found.publisher else ""
     if found is None:  # its worker was lost, or it was given back
         return RETRYING, f"it will be tried again {due}", [*_attempts(scene), *_rest(scene)], _unblock(scene)
     details = [f"last error: {event.last_error}", f"{found.says}. {_BLAMED[found.blame]}"]
     todo = [found.todo] if found.todo else []
     if found.parked and found.publisher:
-        state, headline = (
-            PARKED,
-            f"it is parked, since {found.says}; next try {due}, or sooner if that publisher recovers",
-        )
+        sooner = ", or sooner if that publisher recovers" if wait_ms > 0 else ""
+        state, headline = PARKED, f"it is parked, since {found.says}; next try {due}{sooner}"
         details = [f"last error: {event.last_error}", _BLAMED[found.blame]]
     elif found.blame == CONFIGURATION:
         state, headline = MISCONFIGURED, f"it is held until the configuration is put right; next try {due}"

@@ -147,6 +147,10 @@ _TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
         ("the kept-alive connection was closed", "the connection ended before"),
         _transport(EVENT, "{who} ended the connection without an answer" + _UNANSWERED),
     ),
+    (
+        ("the answer's headers are too long",),
+        _transport(EVENT, "outboxd gave up on {who}, since its answer's headers were too long" + _UNANSWERED),
+    ),
     (("the answer cannot be read",), _transport(EVENT, "{who} sent an answer that is no HTTP" + _UNANSWERED)),
     (("the call did not return in time",), _transport(EVENT, "the call of {who} took longer than publish_timeout")),
     (

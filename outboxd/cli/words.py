@@ -1,5 +1,6 @@
 """Times and durations as people read and write them. Pure."""
 
+import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,6 +8,10 @@ from datetime import UTC, datetime
 import click
 
 from outboxd.config.durations import parse_duration_s
+
+RATES = (0.001, 1_000_000.0)
+MOST_AT_ONCE = 1_000_000_000
+"""Of a limit. More than any table holds, less than any database's integers do."""
 
 _DAYS = re.compile(r"([0-9]{1,6})d(.*)")
 
@@ -75,6 +80,20 @@ def read_duration(_ctx: click.Context, _param: click.Parameter, text: str | None
     if found is None:
         raise click.BadParameter(f"{text!r} is no duration: write 500ms, 10m, 1h30m or 2d")
     return found
+
+
+def read_rate(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
+    """For an option: so many a second, within RATES."""
+    if text is None:
+        return None
+    least, most = RATES
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not least <= rate <= most:  # nan neither
+        raise click.BadParameter(f"{text!r} is no rate: write a number from {least:g} to {most:,.0f} (a second)")
+    return rate
 
 
 def duration_ms(text: str) -> int | None:

@@ -71,6 +71,9 @@ _RESET_CODES = frozenset(
         pycurl.E_SEND_FAIL_REWIND,
     }
 )
+_TOO_LONG_HEADERS = "Too large response headers"
+"""What curl says of them all with E_RECV_ERROR; of one that is too long, or of too many, it has a code."""
+_TOO_LARGE = 100  # CURLE_TOO_LARGE, which older pycurl has no name for
 _DIGITS = re.compile(r"[+-]?\d{1,20}")
 _REFUSED_CERTIFICATE = re.compile(r"alert .*(certificate|unknown ca)", re.IGNORECASE)
 
@@ -127,6 +130,8 @@ def failed(failure: Failure, body: bytes, headers: Iterable[bytes], permanent: f
         return Retry(TIMEOUT, f"no complete answer in time: {message}")
     if failure.code == pycurl.E_SEND_FAIL_REWIND:  # curl's own words are about repeating the request
         return Retry(RESET, "the kept-alive connection was closed without an answer")
+    if failure.code == _TOO_LARGE or message.startswith(_TOO_LONG_HEADERS):
+        return Retry(SERVER_ERROR, "the answer's headers are too long")
     if failure.code in _RESET_CODES:
         return Retry(RESET, f"the connection ended before the answer did: {message}")
     return Retry(SERVER_ERROR, f"the answer cannot be read: {message}")

@@ -78,18 +78,45 @@ def test_without_anything_the_help_is_shown(tmp_path: Path) -> None:
         ("pause",),
         ("pause", "no_such_lane"),
         ("dead", "list", "--since", "yesterday"),
-        ("dead", "replay", "--rate", "0"),
+        *(("dead", "replay", "--yes", "--rate", rate) for rate in ("0", "-1", "1e400", "inf", "nan")),
         ("dead", "list", "e1", "--event-id", "e2"),
         ("dead", "list", "--limit", "0"),
+        ("dead", "list", "--limit", "9" * 30),
         ("dead", "kill"),
         ("dead", "skip"),
         ("enqueue", "--type", "T", "--room", "r", "--delay", "soon", "{}"),
         ("enqueue", "--type", "T", "--room", "r", "no json"),
+        ("enqueue", "--type", "T", "--room", "r", "[" * 50_000 + "]" * 50_000),
+        ("enqueue", "--type", "T", "--room", "r", "--headers", '{"a":' * 20_000 + "1" + "}" * 20_000, "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--headers", "[]", "{}"),
+        ("enqueue", "--type", "", "--room", "r", "{}"),
+        ("enqueue", "--type", "x" * 65, "--room", "r", "{}"),
+        ("enqueue", "--type", "T", "--room", "x" * 65, "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--app", "x" * 33, "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--event-id", "", "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--event-id", "hällo", "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--event-id", "x" * 65, "{}"),
+        ("enqueue", "--type", "T", "--room", "r", "--content-type", "täxt/plain", "{}"),
+        ("enqueue", "--type", "T", "--room", "\udcff", "{}"),
     ],
 )
 def test_wrong_usage_is_status_2_and_one_line(cli: Cli, arguments: tuple[str, ...]) -> None:
     """Scripts tell their own mistakes (2) from what failed (1)."""
     cli(*arguments).failed(2)
+
+
+def test_what_fits_exactly_is_no_wrong_usage(cli: Cli) -> None:
+    """The bounds are those of the columns, no tighter."""
+    exact = ("--type", "x" * 64, "--room", "ä" * 64, "--app", "ä" * 32, "--event-id", "x" * 64, "--content-type")
+    cli("enqueue", *exact, "x" * 64, "{}").ok()
+
+
+def test_an_argument_that_is_no_utf_8_is_wrong_usage(cli: Cli) -> None:
+    """No database takes it as text; an application's bug report would be the wrong place for it."""
+    cli("init-db").ok()
+    for arguments in (("explain", "\udcff"), ("dead", "list", "--app", "\udcff"), ("dead", "kill", "\udcff")):
+        shown = cli(*arguments)
+        assert (shown.status, "unexpected" in shown.err) in ((2, False), (0, False)), shown
 
 
 def test_a_configuration_that_cannot_be_used_is_status_2_with_every_problem(tmp_path: Path, config: Path) -> None:

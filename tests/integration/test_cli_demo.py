@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,8 @@ def test_every_sample_event_arrives_exactly_once(cli: Cli) -> None:
     assert "rate: " in said
     assert "p50 " in said
     assert "p99 " in said
-    assert "Next" in said
+    assert "Next, with a configuration" in said
+    assert f"{sys.executable} -m outboxd --config etc/outbox.yaml enqueue" in said
     assert "\x1b" not in said
     assert left(cli) == []
 

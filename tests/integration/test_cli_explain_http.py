@@ -28,6 +28,12 @@ ANSWERS: dict[str, tuple[dict[str, object], str, str | None, str]] = {
     "503": ({"status": 503}, "retrying", "receiver", "webhook answered 503"),
     "hang": ({"hang": True}, "retrying", "event", "webhook did not answer in time"),
     "reset": ({"close": "before_answer"}, "retrying", "event", "webhook ended the connection without an answer"),
+    "headers": (
+        {"headers": tuple((f"X-{number}", "x" * 5000) for number in range(100))},
+        "retrying",
+        "event",
+        "outboxd gave up on webhook, since its answer's headers were too long",
+    ),
     "garbage": ({"raw": b"hello\r\n\r\n", "close": "after_answer"}, "retrying", "event", "an answer that is no HTTP"),
 }
 

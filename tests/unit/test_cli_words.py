@@ -88,5 +88,17 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
         words.read_duration(CONTEXT, PARAMETER, text)
 
 
+@pytest.mark.parametrize(("text", "rate"), [(None, None), ("10", 10.0), ("0.001", 0.001), ("1e6", 1_000_000.0)])
+def test_a_rate_is_read(text: str | None, rate: float | None) -> None:
+    assert words.read_rate(CONTEXT, PARAMETER, text) == rate
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "-inf", "1e400", "1e-9", "1000001", "", "fast"])
+def test_what_is_no_rate_is_refused_with_its_bounds(text: str) -> None:
+    """Infinite or no number, it would end in a division or in a sleep for ever."""
+    with pytest.raises(click.BadParameter, match="write a number from 0.001 to 1,000,000"):
+        words.read_rate(CONTEXT, PARAMETER, text)
+
+
 def test_counts_have_their_plural() -> None:
     assert [words.counted(n, "event") for n in (0, 1, 2, 1200)] == ["0 events", "1 event", "2 events", "1,200 events"]

@@ -8,13 +8,14 @@ import click
 import pytest
 
 from outboxd import log
-from outboxd.cli import shared, story
+from outboxd.cli import enqueue, shared, story
 from outboxd.cli.main import COMMANDS, cli
 from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
 
-DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
 def section(title: str) -> str:
@@ -61,13 +62,51 @@ def test_every_exit_status_is_documented() -> None:
 
 def test_every_event_of_the_log_is_documented_as_it_is_meant() -> None:
     """Alerts are written on these names."""
-    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("The log"), re.MULTILINE))
-    assert rows == dict(log.EVENTS)
+    rows = re.findall(r"^\| `([a-z_]+)` \| [a-z, ]+ \| (.*) \|$", section("The log"), re.MULTILINE)
+    assert dict(rows) == dict(log.EVENTS)
+
+
+def logged_levels() -> dict[str, set[str]]:
+    """Of every event, the levels that it is logged with: both stand in one line of the code."""
+    names = {name for name in vars(log) if getattr(log, name) in log.EVENTS}
+    found: dict[str, set[str]] = {event: set() for event in log.EVENTS}
+    for path in (ROOT / "outboxd").rglob("*.py"):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            levels = re.findall(r"\blog\.(debug|info|warning|error)\(", line)
+            levels += [level.lower() for level in re.findall(r"\blogging\.(DEBUG|INFO|WARNING|ERROR)\b", line)]
+            for name in names.intersection(re.findall(r"\b[A-Z_]+\b", line)):
+                found[getattr(log, name)].update(levels)
+    return found
+
+
+def test_every_event_is_documented_with_its_level() -> None:
+    """Who sets log.level must know what is left out, and who alerts on `error` what that is."""
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([a-z, ]+) \| .* \|$", section("The log"), re.MULTILINE))
+    assert rows.pop(log.LIBRARY_MESSAGE) == "its own"
+    logged = logged_levels()
+    assert logged.pop(log.LIBRARY_MESSAGE) == set()
+    assert {event: set(levels.split(", ")) for event, levels in rows.items()} == logged
 
 
 def test_every_signal_that_is_handled_is_documented() -> None:
     handled = {signum.name for signum in SUPERVISOR_SIGNALS} - {"SIGCHLD"}
     assert set(re.findall(r"SIG[A-Z0-9]+", section("`outboxd run`"))) == handled
+
+
+def test_what_the_documents_give_to_copy_is_plain_text() -> None:
+    """An ellipsis in an id fails when it is copied: it is no ASCII."""
+    for path in (ROOT / "README.md", ROOT / "docs" / "operations.md"):
+        blocks = re.findall(r"^```(?:sql|sh)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+        assert blocks
+        assert [block for block in blocks if not block.isascii()] == []
+
+
+def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
+    """Two places tell how long a column's text may be."""
+    rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("For producers"), re.MULTILINE))
+    told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"at most (\d+) char", text))}
+    assert told == enqueue.LIMITS
+    assert {name for name, text in rows.items() if "ASCII" in text} == enqueue.ASCII
 
 
 def test_every_name_in_the_json_of_status_is_documented() -> None:

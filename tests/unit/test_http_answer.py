@@ -155,6 +155,15 @@ def test_a_failure_is_blamed_by_how_far_the_request_came(
     assert (result.reason, result.counted) == (reason, counted)
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(pycurl.E_RECV_ERROR, "Too large response headers: 310503 > 307200"), (100, "A value or data field grew larger")],
+)
+def test_it_is_told_when_we_gave_up_on_endless_headers(code: int, words: str) -> None:
+    """G9: curl calls it an error in receiving, but it was not the receiver who ended the connection."""
+    assert failure(code, message=words, status=200) == Retry("server_error", "the answer's headers are too long")
+
+
 def test_a_status_decides_although_the_answer_broke_off() -> None:
     """G6: a proxy's 503 with half a body is still the outage that it says; but nothing dies of half an answer."""
     assert failure(pycurl.E_PARTIAL_FILE, status=503).counted is False

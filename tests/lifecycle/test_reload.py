@@ -1,0 +1,270 @@
+"""SIGHUP, with real forks: slot by slot, stopped by the first that does not come up, and no signal lost meanwhile."""
+
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from tests.lifecycle.supervised import Start, Supervised, is_sleeping
+from tests.services.wait import wait_for
+
+SEED = 20_240_601
+
+
+def at(line: dict[str, object]) -> str:
+    """The line in short."""
+    return f"{line['event'].removeprefix('worker_')} {line['worker']}"  # type: ignore[attr-defined]
+
+
+def untouched(daemon: Supervised, before: dict[str, int]) -> None:
+    """The same processes run as before, and it still ends as it should."""
+    assert daemon.running() == before
+    daemon.signal()
+    assert daemon.end()[0] == 0
+
+
+def test_a_reload_renews_one_worker_after_the_other(start: Start) -> None:
+    """G5: what each has in flight is finished, and only one is away at a time; totals go on."""
+    daemon = start("--behaviour", "busy", "--tick", "totals")
+    before = daemon.workers()
+    daemon.reload("--behaviour", "busy")
+    daemon.wait_for("reload_finished")
+    after = daemon.running()
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    told = [line for line in daemon.lines() if line["level"] == "info"]
+    lines = [at(line) for line in told if line["event"] in ("worker_exited", "worker_started")]
+    assert lines[3:] == [f"{what} lane-0{number}" for number in (1, 2, 3) for what in ("exited", "started")]
+    assert {line["how"] for line in daemon.lines("worker_exited")} == {"exit status 0"}
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert daemon.totals() == dict.fromkeys(range(3), ("DONE", 2, 2))
+
+
+BUG = "RuntimeError: the loader has a bug"
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"), [("bad\nlanes: no\nlog.level: no", ["lanes: no", "log.level: no"]), ("bug", [BUG])]
+)
+def test_a_bad_configuration_is_refused_and_nothing_changes(start: Start, file: str, expected: list[str]) -> None:
+    """Each problem is a line. Not even a failure of the loader itself may end what runs."""
+    daemon = start()
+    before = daemon.workers()
+    daemon.reload(file)
+    assert [line["error"] for line in daemon.wait_for("reload_refused", len(expected))] == expected
+    assert daemon.workers() == before
+    daemon.reload()
+    daemon.wait_for("reload_finished")
+    assert daemon.running().keys() == before.keys()
+    daemon.signal()
+    assert daemon.end()[0] == 0
+
+
+def test_what_the_check_refuses_changes_nothing(start: Start) -> None:
+    """A table that is missing is found before the first worker is asked to go."""
+    daemon = start()
+    before = daemon.workers()
+    daemon.reload("--check", "finds_something")
+    assert daemon.wait_for("reload_refused")[0]["error"] == "the table is missing"
+    daemon.signal(signal.SIGUSR1)
+    daemon.wait_for("worker_status", 3)
+    assert daemon.lines("config_warning") == [], "nothing was accepted"
+    untouched(daemon, before)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("behaviour", ["crash_at_boot", "hung_at_boot", "beats_without_coming_up", "refused", "done"])
+def test_the_first_that_does_not_come_up_stops_the_reload(start: Start, behaviour: str, number: int) -> None:
+    """Those before it keep the new settings, it goes back to the old ones, the others are never asked to go."""
+    daemon = start()
+    before = daemon.workers()
+    behaviours = ["idle", "idle", "idle"]
+    behaviours[number - 1] = behaviour
+    daemon.reload("--behaviour", ",".join(behaviours), "--startup-timeout", "0.4")
+    line = daemon.wait_for("reload_stopped")[0]
+    failed = f"lane-0{number}"
+    assert (line["worker"], line["renewed"], line["kept"]) == (failed, number - 1, 3 - number)
+    daemon.wait_for("worker_started", 3, failed)
+    after = daemon.workers()
+    assert [name for name in before if before[name] == after[name]] == list(before)[number:]
+    daemon.signal()
+    assert daemon.end()[0] == 0, "a worker that needs a person ends the reload, not the daemon"
+
+
+@pytest.mark.parametrize("behaviour", ["up_then_refused", "hung_in_c"])
+def test_a_worker_that_fails_after_it_came_up_stops_the_reload_too(start: Start, behaviour: str) -> None:
+    """Else a setting that breaks every worker after a moment would reach them all."""
+    daemon = start("--behaviour", "idle,slow")
+    workers = daemon.workers()
+    daemon.reload("--behaviour", f"{behaviour},slow", "--heartbeat-limit", "0.4")
+    line = daemon.wait_for("reload_stopped")[0]
+    assert (line["worker"], line["renewed"], line["kept"]) == ("lane-01", 0, 1)
+    assert "came up, then" in line["error"]
+    daemon.wait_for("worker_started", 3, "lane-01")
+    assert daemon.running()["lane-03"] == workers["lane-03"]
+    assert daemon.lines("drain_started") == []
+
+
+def test_a_new_worker_that_does_not_come_up_is_taken_away_again(start: Start) -> None:
+    """There is nothing to go back to; and none that was to go has gone."""
+    daemon = start("--workers", "2", "--tick", "totals")
+    before = daemon.workers(2)
+    daemon.reload("--workers", "3", "--behaviour", "idle,idle,crash_at_boot")
+    assert daemon.wait_for("reload_stopped")[0]["worker"] == "lane-03"
+    daemon.reload("--workers", "3")
+    daemon.wait_for("reload_finished")
+    assert daemon.running().keys() == {*before, "lane-03"}
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert daemon.totals()[2][1] == 2, "the slot of the failed one was used again"
+
+
+def test_workers_are_added_and_removed_and_what_they_had_counted_stays(start: Start) -> None:
+    """A lane more, a lane less, another concurrency: each name keeps its slot."""
+    daemon = start("--workers", "2", "--behaviour", "busy", "--tick", "totals")
+    daemon.workers(2)
+    for reloads, workers in enumerate((4, 1, 2), start=1):
+        daemon.reload("--workers", str(workers), "--behaviour", "busy")
+        daemon.wait_for("reload_finished", reloads)
+        assert len(daemon.running()) == workers == len(daemon.children())
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert daemon.totals() == {0: ("DONE", 4, 4), 1: ("DONE", 3, 3), 2: ("DONE", 1, 1), 3: ("DONE", 1, 1)}
+    assert [line["removed"] for line in daemon.lines("reload_finished")] == [0, 3, 0]
+
+
+def test_more_workers_than_there_is_room_for_are_refused(start: Start) -> None:
+    """The map that all children share cannot grow; whoever needs that many says it at the start."""
+    daemon = start("--workers", "1")
+    before = daemon.workers(1)
+    daemon.reload("--workers", "1026")
+    assert "no room left for 1025 more workers" in daemon.wait_for("reload_refused")[0]["error"]
+    untouched(daemon, before)
+
+
+def test_sighup_during_a_reload_is_remembered_once(start: Start) -> None:
+    """The file may have changed since it was read; ten more signals are one more reload, not ten."""
+    daemon = start("--behaviour", "busy")
+    daemon.workers()
+    daemon.reload("--behaviour", "busy")
+    daemon.wait_for("worker_started", 4)
+    for _ in range(10):
+        daemon.reload("--behaviour", "idle", "--workers", "2")
+    daemon.wait_for("reload_finished", 2)
+    assert daemon.running().keys() == {"lane-01", "lane-02"}
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert len(daemon.lines("reload_started")) == 2
+
+
+def test_sigterm_during_a_reload_drains_everything(start: Start) -> None:
+    """G5: at any moment of it, in time, with 0, and leaving nobody."""
+    chance = random.Random(SEED)
+    for _ in range(6):
+        daemon = start("--behaviour", "busy", "--workers", "2", "--drain-limit", "3")
+        daemon.workers(2)
+        daemon.reload("--behaviour", "busy", "--workers", "3", "--drain-limit", "3")
+        until_s = time.monotonic() + chance.random() * 1.3
+        wait_for(lambda at_s=until_s: time.monotonic() >= at_s, 3.0, "the moment")  # type: ignore[misc]
+        daemon.signal()
+        status, took_s = daemon.end()
+        assert (status, daemon.left_behind()) == (0, [])
+        assert took_s < 1.0
+        assert daemon.lines("worker_killed") == []
+
+
+def test_sigterm_does_not_wait_for_the_check(start: Start) -> None:
+    """G5: a database that does not answer may hold up a reload, not the end."""
+    daemon = start("--behaviour", "idle")
+    daemon.workers()
+    daemon.reload("--check", "takes_for_ever")
+    wait_for(lambda: len(daemon.children()) == 4 and all(map(is_sleeping, daemon.children())), 5.0, "the check to run")
+    daemon.signal()
+    status, took_s = daemon.end()
+    assert (status, daemon.left_behind()) == (0, [])
+    assert took_s < 1.0
+
+
+@pytest.mark.parametrize("check", ["takes_for_ever", "crash_at_boot"])
+def test_a_check_that_fails_itself_refuses_nothing(start: Start, check: str) -> None:
+    """As at the start: the workers meet whatever it met, and have a log to tell it."""
+    daemon = start()
+    daemon.workers()
+    daemon.reload("--check", check, "--startup-timeout", "0.5")
+    daemon.wait_for("reload_finished")
+    daemon.signal()
+    assert daemon.end()[0] == 0
+
+
+def test_an_old_worker_that_does_not_go_is_killed_and_replaced(start: Start) -> None:
+    """Its limit is the one that it was started with. At the end nobody has to be killed, so the status is 0."""
+    daemon = start("--behaviour", "stubborn,idle", "--drain-limit", "0.5")
+    daemon.workers()
+    daemon.reload("--behaviour", "idle", "--drain-limit", "7")
+    daemon.wait_for("reload_finished")
+    assert [line["worker"] for line in daemon.lines("worker_killed")] == ["lane-01"]
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert daemon.wait_for("drain_started")[0]["limit_s"] == 7, "the budget follows the new settings"
+
+
+def test_a_slot_that_backs_off_starts_at_once_with_the_new_settings(start: Start) -> None:
+    """A person who has mended the configuration does not wait for half a minute."""
+    daemon = start("--behaviour", "crash_at_boot,idle", "--backoff", "60")
+    daemon.wait_for("worker_restarting")
+    daemon.wait_for("worker_started", 3)
+    daemon.reload("--behaviour", "idle")
+    daemon.wait_for("reload_finished")
+    assert len(daemon.running()) == 3
+
+
+def test_a_crash_elsewhere_during_a_reload_is_mended_as_ever(start: Start) -> None:
+    """The reload waits for one worker; the supervisor still watches all."""
+    daemon = start("--behaviour", "slow,idle,idle", "--drain-limit", "60")
+    workers = daemon.workers()
+    daemon.reload()
+    wait_for(lambda: daemon.lines("config_warning"), 5.0, "the reload to begin")
+    os.kill(workers["lane-03"], signal.SIGKILL)
+    daemon.wait_for("worker_started", 2, "lane-03")
+    assert daemon.running()["lane-02"] == workers["lane-02"]
+    assert daemon.lines("reload_stopped") == []
+
+
+def test_hup_and_usr1_to_the_whole_group_are_the_supervisors_alone(start: Start) -> None:
+    """`systemctl kill -s HUP` and a terminal that closes signal the workers too."""
+    daemon = start()
+    before = daemon.workers()
+    os.killpg(daemon.pid, signal.SIGUSR1)
+    daemon.wait_for("worker_status", 3)
+    daemon.plan.write_text("bad\nno", encoding="utf-8")
+    os.killpg(daemon.pid, signal.SIGHUP)
+    daemon.wait_for("reload_refused")
+    untouched(daemon, before)
+
+
+def test_a_run_that_ends_by_itself_refuses_to_reload(start: Start) -> None:
+    """Workers that are done already would have to be started again."""
+    daemon = start("--until-done", "--behaviour", "idle")
+    daemon.workers()
+    daemon.reload()
+    assert "ends by itself" in daemon.wait_for("reload_refused")[0]["error"]
+    daemon.signal(signal.SIGTERM)
+    assert daemon.end()[0] == 0
+
+
+def test_thirty_reloads_leave_nothing_behind(start: Start) -> None:
+    """G9: no descriptor, process or slot is lost when the settings change."""
+    daemon = start("--workers", "1", "--tick", "totals")
+    daemon.workers(1)
+    descriptors = sorted(os.listdir(f"/proc/{daemon.pid}/fd"))
+    for reloads in range(1, 31):
+        daemon.reload("--workers", str(1 + reloads % 2))
+        daemon.wait_for("reload_finished", reloads)
+    assert sorted(os.listdir(f"/proc/{daemon.pid}/fd")) == descriptors
+    assert len(daemon.children()) == 1
+    daemon.signal()
+    assert (daemon.end()[0], daemon.left_behind()) == (0, [])
+    assert {slot: starts for slot, (_, starts, _) in daemon.totals().items()} == {0: 31, 1: 15}

@@ -30,7 +30,7 @@ def run_daemon(
 ) -> int:
     """Supervise the lanes' workers; the exit status. Raises OutboxdError for what a person must put right first.
 
-    read_again: the configuration as it is now, for a reload; without it, and with until_empty, none is possible.
+    read_again: the configuration as it is now, for a reload. Without it, and with until_empty, SIGHUP is as SIGTERM.
     """
     log.configure(config.log.level, config.log.format, config.node_id)
     for warning in config.warnings:

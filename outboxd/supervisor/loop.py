@@ -44,7 +44,7 @@ def supervise(
     once. SIGHUP: over to the plan that `load` returns, slot by slot, or not, if it raises. SIGUSR1: every child is
     logged. A child that ends with 78 makes the others drain. until_done: a child that ends with 0 is not replaced.
 
-    load: reads the settings again; may raise ConfigError with all that is wrong. Without it a reload is refused.
+    load: reads the settings again; may raise ConfigError with all that is wrong. Without it SIGHUP is as SIGTERM.
     tick: called with the scoreboard about twice a second. Neither may block, load a client library or start a thread.
 
     Returns the exit status: 0; or 1, if a child had to be killed at the end or a person is needed.
@@ -135,7 +135,7 @@ class _Supervisor:
                 return
             case signal.SIGUSR1:
                 log_slots(self._children, now_s)
-            case signal.SIGHUP:
+            case signal.SIGHUP if self._load is not None:
                 self._start_reload(now_s)
             case _:
                 self._end(signal.Signals(signum), now_s)
@@ -178,9 +178,7 @@ class _Supervisor:
             self._reload = Reload(plan, self._children, self._drain_limit_s, now_s)
 
     def _read_plan(self) -> Plan | None:
-        if self._load is None:
-            log.error(log.RELOAD_REFUSED, error="this run ends by itself: start it again instead")
-            return None
+        assert self._load is not None
         try:
             plan = self._load()
         except ConfigError as refusal:

@@ -58,7 +58,9 @@ class Reload:
         self._now_s = now_s
         try:
             for member in self._renewed:
-                if _has_failed(member) and (member.child.failures or member.child.state is not State.BACKOFF):
+                if member.child.state is State.KILLING:  # it hung: told once it has ended, after its dump
+                    return False
+                if _has_failed(member) and (member.child.failures or member.child.state is State.DONE):
                     raise _Stopped(member, f"its new process came up, then {self._what_happened(member)}")
             return next(self._steps, True)
         except _Stopped as stopped:
@@ -114,7 +116,10 @@ class Reload:
         while member.child.state is not State.RUNNING:
             if _has_failed(member):
                 raise _Stopped(member, f"its new process {self._what_happened(member)}")
-            yield self._waits(member, f"its new process was not up within {settings.startup_timeout_s:g} s")
+            if member.child.state is State.KILLING:
+                yield False
+            else:
+                yield self._waits(member, f"its new process was not up within {settings.startup_timeout_s:g} s")
         self.due_s = float("inf")
         self._renewed.append(member)
 
@@ -124,8 +129,6 @@ class Reload:
         return False
 
     def _what_happened(self, member: Member) -> str:
-        if member.child.state is State.KILLING:
-            return "hung"
         how = self._how.get(member.role.name)
         return "could not be started: the system refused it" if how is None else f"ended with {how}"
 
@@ -149,4 +152,4 @@ class _Stopped(Exception):
 
 
 def _has_failed(member: Member) -> bool:
-    return member.child.state in (State.BACKOFF, State.KILLING, State.DONE)
+    return member.child.state in (State.BACKOFF, State.DONE)

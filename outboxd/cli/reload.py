@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 
 from outboxd import log
-from outboxd.cli.preflight import limit_s, refusals
+from outboxd.cli.preflight import MARGIN_S, limit_s, refusals
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import ConfigError
 from outboxd.redact import clip, redact
 from outboxd.supervisor.child import EXIT_OK
 from outboxd.supervisor.reload import EXIT_REFUSED, Plan
 from outboxd.supervisor.spawn import ChildContext, Role
+from outboxd.vitals import State
 
 NEEDS_RESTART = ("node_id", "database")
 """Sections and keys that cannot change while the daemon runs."""
@@ -53,6 +54,7 @@ def _check(config: Config, lanes: list[Lane]) -> Role:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing here is worth finishing
         if context.stop.requested:
             return EXIT_OK
+        context.slot.set_state(State.RUNNING)
         giving_up = threading.Timer(limit_s(config), os._exit, args=(EXIT_OK,))  # as at the start: it refuses nothing
         giving_up.daemon = True
         giving_up.start()
@@ -61,4 +63,4 @@ def _check(config: Config, lanes: list[Lane]) -> Role:
             log.error(log.RELOAD_REFUSED, error=clip(redact(refusal), LONGEST_ERROR))
         return EXIT_REFUSED if found else EXIT_OK
 
-    return Role("reload-check", run, is_errand=True)
+    return Role("reload-check", run, limit_s(config) + MARGIN_S, is_errand=True)

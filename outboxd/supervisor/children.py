@@ -90,6 +90,8 @@ class Children:
         Once it has ended it is known no more, unless everything ends. What it has counted stays on the scoreboard.
         """
         self._do(member, member.child.stop(now_s + within_s), now_s)
+        if not member.child.is_alive:
+            member.slot.end(member.child.state)
 
     def drain(self, now_s: float, within_s: float) -> None:
         """Stop all."""

@@ -2,11 +2,13 @@
 
 Invariants:
 - One worker at a time is away: the next one drains when the last one's successor is up.
-- A worker that does not come up, or that fails before all are renewed, stops the reload. Its slot goes back to what ran
+- A worker that does not come up, or that fails before the reload is over, stops it. Its slot goes back to what ran
   there before; those renewed before it keep the new settings, those after it the old ones.
-- Workers that are wanted no longer go last, so that a reload that stops has taken none away.
+- Workers that are wanted no longer go last, when the new ones have been up for a moment: a reload that stops takes none
+  away.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +29,8 @@ class Plan:
 
     drain_limit_s: the longest that a drain may take. For a reload also: check, an errand that looks at what the new
     settings name and ends with EXIT_REFUSED if they cannot work (any other end says nothing against them); and accept,
-    called after it, before the first worker is renewed.
+    called after it, before the first worker is renewed. settle_s: how long the last new worker must stay up: one that
+    its database refuses learns it only then.
     """
 
     roles: Sequence[Role]
@@ -35,6 +38,7 @@ class Plan:
     drain_limit_s: float
     check: Role | None = None
     accept: Callable[[], None] = lambda: None
+    settle_s: float = 0.5
 
 
 class Reload:
@@ -43,8 +47,7 @@ class Reload:
     def __init__(self, plan: Plan, children: Children, drain_limit_s: float, now_s: float) -> None:
         self.drain_limit_s = drain_limit_s
         """What a drain may take as things stand."""
-        self.due_s = now_s
-        """When to call `turn` at the latest."""
+        self._deadline_s = now_s  # of the present step
         self._plan = plan
         self._children = children
         self._since_s = self._now_s = now_s
@@ -53,13 +56,18 @@ class Reload:
         self._how: dict[str, Exit] = {}
         self._steps = self._go()
 
+    @property
+    def due_s(self) -> float:
+        """When to call `turn` again, unless a child has changed before."""
+        return math.inf if self._has_hung() else self._deadline_s
+
     def turn(self, now_s: float) -> bool:
         """Do what can be done now; is it over?"""
         self._now_s = now_s
+        if self._has_hung():
+            return False
         try:
             for member in self._renewed:
-                if member.child.state is State.KILLING:  # it hung: told once it has ended, after its dump
-                    return False
                 if _has_failed(member) and (member.child.failures or member.child.state is State.DONE):
                     raise _Stopped(member, f"its new process came up, then {self._what_happened(member)}")
             return next(self._steps, True)
@@ -85,6 +93,10 @@ class Reload:
         self.drain_limit_s = max(drain_limit_s, plan.drain_limit_s)
         for role in plan.roles:
             yield from self._bring_up(role, drain_limit_s)
+        self._deadline_s = self._now_s + plan.settle_s
+        while self._now_s < self._deadline_s:
+            yield False
+        self._deadline_s = math.inf
         wanted = {role.name for role in plan.roles}
         leaving = [member for member in self._children.workers if member.role.name not in wanted]
         for member in leaving:
@@ -97,10 +109,9 @@ class Reload:
 
     def _pass(self, errand: Role) -> Iterator[bool]:
         self._children.add(errand, self._plan.settings)
-        self.due_s = self._now_s
+        self._deadline_s = math.inf
         while errand.name not in self._how:
             yield False
-            self.due_s = float("inf")
 
     def _bring_up(self, role: Role, drain_limit_s: float) -> Iterator[bool]:
         settings, member = self._plan.settings, self._children.find(role.name)
@@ -109,22 +120,24 @@ class Reload:
         else:
             self._before[role.name] = member.role, member.child.limits
             self._children.renew(member, role, limits(settings, role), self._now_s, drain_limit_s)
-        self.due_s = self._now_s + drain_limit_s + HANG_DUMP_S + UNKILLABLE_S
+        self._deadline_s = self._now_s + drain_limit_s + HANG_DUMP_S + UNKILLABLE_S
         while member.child.is_renewing:
             yield self._waits(member, "its old process does not end")
-        self.due_s = self._now_s + settings.startup_timeout_s
+        self._deadline_s = self._now_s + settings.startup_timeout_s
         while member.child.state is not State.RUNNING:
             if _has_failed(member):
                 raise _Stopped(member, f"its new process {self._what_happened(member)}")
-            if member.child.state is State.KILLING:
-                yield False
-            else:
-                yield self._waits(member, f"its new process was not up within {settings.startup_timeout_s:g} s")
-        self.due_s = float("inf")
+            yield self._waits(member, f"its new process was not up within {settings.startup_timeout_s:g} s")
         self._renewed.append(member)
 
+    def _has_hung(self) -> bool:
+        """Is a new process being killed? What that means is told once it has ended, after the dump of its threads."""
+        changed = (self._children.find(name) for name in self._before)
+        children = [member.child for member in changed if member is not None]
+        return any(child.state is State.KILLING and not child.is_renewing for child in children)
+
     def _waits(self, member: Member, over: str) -> bool:
-        if self._now_s >= self.due_s:
+        if self._now_s >= self._deadline_s:
             raise _Stopped(member, over)
         return False
 
@@ -133,14 +146,18 @@ class Reload:
         return "could not be started: the system refused it" if how is None else f"ended with {how}"
 
     def _step_back(self, member: Member, error: str) -> None:
-        name, before = member.role.name, self._before[member.role.name]
-        kept = sum(other.role.name not in self._before for other in self._children.workers)
-        renewed = sum(other is not member for other in self._renewed)
-        log.error(log.RELOAD_STOPPED, worker=name, error=error, renewed=renewed, kept=kept)
-        if before is None:
-            self._children.stop(member, self._now_s, HURRY_S)
-        else:
-            self._children.renew(member, *before, self._now_s, HURRY_S)
+        renewed = [other for other in self._renewed if other is not member]
+        kept = len(self._children.workers) - len(renewed) - 1
+        log.error(log.RELOAD_STOPPED, worker=member.role.name, error=error, renewed=len(renewed), kept=kept)
+        for name, before in self._before.items():
+            undone = self._children.find(name)
+            if undone is None or undone in renewed:
+                continue
+            within_s = HURRY_S if undone.child.state is State.STARTING else self.drain_limit_s
+            if before is None:
+                self._children.stop(undone, self._now_s, within_s)
+            else:
+                self._children.renew(undone, *before, self._now_s, within_s)
 
 
 class _Stopped(Exception):

@@ -73,6 +73,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--backoff", type=float, default=0.1)
     parser.add_argument("--startup-timeout", type=float, default=30.0)
     parser.add_argument("--heartbeat-limit", type=float)
+    parser.add_argument("--settle", type=float, default=0.0)
     parser.add_argument("--check", choices=CHECKS, default="finds_nothing")
     parser.add_argument("--until-done", action="store_true")
     parser.add_argument("--subreaper", action="store_true")
@@ -101,7 +102,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
         startup_timeout_s=options.startup_timeout,
     )
     check = Role("check", CHECKS[options.check], is_errand=True)
-    return Plan(roles, settings, options.drain_limit, check, lambda: log.info(log.CONFIG_WARNING, message="accepted"))
+    accept = partial(log.info, log.CONFIG_WARNING, message="accepted")
+    return Plan(roles, settings, options.drain_limit, check, accept, options.settle)
 
 
 def load_again(path: Path) -> Plan:

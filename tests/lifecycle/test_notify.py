@@ -69,7 +69,7 @@ def test_a_supervisor_that_hangs_does_not_feed_the_watchdog(start: Start, manage
     os.kill(daemon.pid, signal.SIGSTOP)
     fed = len(manager.wait_for("WATCHDOG=1"))
     with pytest.raises(AssertionError):
-        manager.wait_for("WATCHDOG=1", fed + 2, timeout_s=1.2)
+        manager.wait_for("WATCHDOG=1", fed + 2, timeout_s=0.9)
     os.kill(daemon.pid, signal.SIGCONT)
     manager.wait_for("WATCHDOG=1", fed + 2)
 
@@ -80,7 +80,7 @@ def test_the_watchdog_is_fed_by_the_process_that_it_names_only(tmp_path: Path, m
     try:
         manager.wait_for("READY=1")
         with pytest.raises(AssertionError):
-            manager.wait_for("WATCHDOG=1", timeout_s=1.0)
+            manager.wait_for("WATCHDOG=1", timeout_s=0.7)
     finally:
         other.stop()
 
@@ -122,4 +122,4 @@ def test_without_a_manager_an_idle_supervisor_sleeps(start: Start) -> None:
     wait_for(lambda: is_sleeping(daemon.pid), 5.0, "the supervisor to sleep again")
     before = times_it_slept()
     with pytest.raises(AssertionError):
-        wait_for(lambda: times_it_slept() > before + 1, 1.5, "it to wake up")
+        wait_for(lambda: times_it_slept() > before + 1, 1.0, "it to wake up")

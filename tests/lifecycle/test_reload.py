@@ -112,22 +112,53 @@ def test_a_worker_that_fails_after_it_came_up_stops_the_reload_too(start: Start,
     workers = daemon.workers()
     daemon.reload("--behaviour", f"{behaviour},slow", "--heartbeat-limit", "0.4")
     line = daemon.wait_for("reload_stopped")[0]
-    assert (line["worker"], line["renewed"], line["kept"]) == ("lane-01", 0, 1)
+    assert (line["worker"], line["renewed"], line["kept"]) == ("lane-01", 0, 2)
     assert "came up, then" in line["error"]
     daemon.wait_for("worker_started", 3, "lane-01")
     assert daemon.running()["lane-03"] == workers["lane-03"]
     assert daemon.lines("drain_started") == []
 
 
+def test_nothing_more_is_renewed_while_a_new_worker_is_given_up(start: Start) -> None:
+    """What is between two settings by then goes back too, and its drain is not cut short."""
+    daemon = start("--behaviour", "idle,busy,idle", "--tick", "totals")
+    before = daemon.workers()
+    daemon.reload("--behaviour", "deaf_in_c,idle,crash_at_boot", "--heartbeat-limit", "0.3")
+    line = daemon.wait_for("reload_stopped")[0]
+    assert (line["worker"], line["renewed"], line["kept"]) == ("lane-01", 0, 2)
+    assert daemon.workers()["lane-03"] == before["lane-03"]
+    assert daemon.lines("worker_crashed") == []
+    daemon.wait_for("worker_started", 3, "lane-02")
+    daemon.workers()
+    daemon.signal()
+    assert daemon.end()[0] == 0
+    assert daemon.totals()[1] == ("DONE", 3, 2), "busy, idle, and busy again"
+
+
+def test_a_worker_that_is_refused_just_after_it_came_up_stops_the_reload(start: Start) -> None:
+    """Its database tells it when it has connected: the last one is waited for, too, before the others go."""
+    daemon = start("--workers", "2")
+    before = daemon.workers(2)
+    daemon.reload("--workers", "1", "--behaviour", "up_then_refused", "--settle", "5")
+    assert daemon.wait_for("reload_stopped")[0]["worker"] == "lane-01"
+    daemon.wait_for("worker_started", 3, "lane-01")
+    assert daemon.workers(2)["lane-02"] == before["lane-02"]
+    daemon.signal()
+    assert daemon.end()[0] == 0
+
+
 def test_a_new_worker_that_does_not_come_up_is_taken_away_again(start: Start) -> None:
-    """There is nothing to go back to; and none that was to go has gone."""
+    """There is nothing to go back to; and the one that was to go for it has not gone."""
     daemon = start("--workers", "2", "--tick", "totals")
     before = daemon.workers(2)
-    daemon.reload("--workers", "3", "--behaviour", "idle,idle,crash_at_boot")
-    assert daemon.wait_for("reload_stopped")[0]["worker"] == "lane-03"
-    daemon.reload("--workers", "3")
+    daemon.reload("--lanes", "2", "--workers", "2", "--behaviour", "idle,crash_at_boot")
+    line = daemon.wait_for("reload_stopped")[0]
+    assert (line["worker"], line["renewed"], line["kept"]) == ("lane2-01", 1, 1)
+    assert daemon.running()["lane-02"] == before["lane-02"]
+    wait_for(lambda: daemon.totals()[2][0] == "DONE", 5.0, "its slot to be given up")
+    daemon.reload("--lanes", "2", "--workers", "2")
     daemon.wait_for("reload_finished")
-    assert daemon.running().keys() == {*before, "lane-03"}
+    assert daemon.running().keys() == {"lane-01", "lane2-01"}
     daemon.signal()
     assert daemon.end()[0] == 0
     assert daemon.totals()[2][1] == 2, "the slot of the failed one was used again"
@@ -137,14 +168,14 @@ def test_workers_are_added_and_removed_and_what_they_had_counted_stays(start: St
     """A lane more, a lane less, another concurrency: each name keeps its slot."""
     daemon = start("--workers", "2", "--behaviour", "busy", "--tick", "totals")
     daemon.workers(2)
-    for reloads, workers in enumerate((4, 1, 2), start=1):
+    for reloads, workers in enumerate((3, 1, 2), start=1):
         daemon.reload("--workers", str(workers), "--behaviour", "busy")
         daemon.wait_for("reload_finished", reloads)
         assert len(daemon.running()) == workers == len(daemon.children())
     daemon.signal()
     assert daemon.end()[0] == 0
-    assert daemon.totals() == {0: ("DONE", 4, 4), 1: ("DONE", 3, 3), 2: ("DONE", 1, 1), 3: ("DONE", 1, 1)}
-    assert [line["removed"] for line in daemon.lines("reload_finished")] == [0, 3, 0]
+    assert daemon.totals() == {0: ("DONE", 4, 4), 1: ("DONE", 3, 3), 2: ("DONE", 1, 1)}
+    assert [line["removed"] for line in daemon.lines("reload_finished")] == [0, 2, 0]
 
 
 def test_more_workers_than_there_is_room_for_are_refused(start: Start) -> None:
@@ -217,9 +248,21 @@ def test_an_old_worker_that_does_not_go_is_killed_and_replaced(start: Start) -> 
     daemon.reload("--behaviour", "idle", "--drain-limit", "7")
     daemon.wait_for("reload_finished")
     assert [line["worker"] for line in daemon.lines("worker_killed")] == ["lane-01"]
+    daemon.reload("--behaviour", "idle", "--drain-limit", "3")
+    daemon.wait_for("reload_finished", 2)
     daemon.signal()
     assert daemon.end()[0] == 0
-    assert daemon.wait_for("drain_started")[0]["limit_s"] == 7, "the budget follows the new settings"
+    assert daemon.wait_for("drain_started")[0]["limit_s"] == 3, "the budget follows the new settings"
+
+
+def test_the_end_during_a_reload_has_time_for_the_old_and_the_new(start: Start) -> None:
+    """G5: the longer of both budgets, for there are workers of both kinds."""
+    daemon = start("--behaviour", "idle,slow", "--drain-limit", "4")
+    daemon.workers()
+    daemon.reload("--drain-limit", "9")
+    daemon.wait_for("worker_started", 2, "lane-01")  # and now the second one drains
+    daemon.signal()
+    assert daemon.wait_for("drain_started")[0]["limit_s"] == 9
 
 
 def test_a_slot_that_backs_off_starts_at_once_with_the_new_settings(start: Start) -> None:

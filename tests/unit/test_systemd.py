@@ -4,6 +4,7 @@ import configparser
 import os
 import re
 import shutil
+import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -129,6 +130,21 @@ def test_a_manager_that_does_not_read_is_not_waited_for(manager: ServiceManager)
     for now_s in range(2000):
         ours.turn(float(now_s), Phase.READY, always(str(now_s)))
     assert time.monotonic() - since_s < 2.0
+
+
+def test_what_found_no_room_is_said_again(manager: ServiceManager) -> None:
+    """A manager that is busy for a moment must not miss that we are ready: it would end us as one that never was."""
+    ours = notifier(manager, WATCHDOG_USEC="2000000")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as others:
+        others.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            [others.sendto(b"X=1", manager.address) for _ in range(10_000)]
+    ours.turn(1.0, Phase.READY, always("x"))
+    assert ours.wake_at() == pytest.approx(1.1)
+    assert manager.told("READY", "STATUS", "WATCHDOG") == []
+    ours.turn(1.1, Phase.READY, always("x"))
+    assert manager.told("READY", "WATCHDOG") == ["READY=1", "WATCHDOG=1"]
+    assert ours.wake_at() == pytest.approx(2.1)
 
 
 UNIT = ROOT / "systemd" / "outboxd.service"

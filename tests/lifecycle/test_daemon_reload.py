@@ -51,11 +51,11 @@ def running(daemon: Daemon) -> set[str]:
 
 def test_reloads_under_load_lose_nothing_and_repeat_nothing(database_url: str, tmp_path: Path) -> None:
     """G1, G5: each worker drains, what it released is claimed by the others; no attempt counts, none is made twice."""
-    count = 80 if "sqlite" in database_url else 160
+    count = 80 if "sqlite" in database_url else 200
     with SlowReceiver(SEED, 0.3) as receiver:
         setting = Setting(tmp_path, database_url, receiver)
         with table_of(setting.write()) as table, setting.start() as daemon:
-            for concurrency in (4, 1, 3):
+            for concurrency in (4, 1):
                 table.fill(count)
                 seen = len(receiver.requests)
                 daemon.wait_until(lambda n=seen: len(receiver.requests) > n + 20, "the flow")  # type: ignore[misc]
@@ -67,7 +67,7 @@ def test_reloads_under_load_lose_nothing_and_repeat_nothing(database_url: str, t
             rows = table.rows()
             assert {(row["status"], row["retry_count"], row["last_error"]) for row in rows} == {("delivered", 0, None)}
             assert published_more_than_once(receiver.event_ids()) == {}
-            assert len(receiver.event_ids()) == len(rows) == 3 * count
+            assert len(receiver.event_ids()) == len(rows) == 2 * count
             assert {line["how"] for line in daemon.lines("worker_exited")} == {"exit status 0"}
 
 
@@ -147,15 +147,15 @@ def test_what_starts_with_a_reload_is_made_ready_as_at_the_start(sqlite_url: str
 def test_the_drain_budget_follows_the_new_publish_timeout(sqlite_url: str, tmp_path: Path) -> None:
     """G5: within the new publish_timeout + 2 s, and not cut off after the old one."""
     with Receiver() as receiver:
-        receiver.answer(delay_s=2.0)
+        receiver.answer(delay_s=2.3)
         setting = Setting(tmp_path, sqlite_url, receiver)
-        with table_of(setting.write(publish_timeout="200ms", concurrency=1)) as table, setting.start() as daemon:
+        with table_of(setting.write(publish_timeout="10ms", concurrency=1)) as table, setting.start() as daemon:
             daemon.workers(1)
             setting.write(publish_timeout="4s", concurrency=1)
             reload(daemon)
             table.fill(1)
             daemon.wait_until(lambda: receiver.requests, "the publish")
-            assert daemon.drain(4.0) > 1.0
+            assert daemon.drain(4.0) > 2.1
             assert table.by_status() == {"delivered": 1}
 
 
@@ -166,7 +166,7 @@ def test_the_log_changes_and_no_descriptor_is_lost(sqlite_url: str, tmp_path: Pa
         with table_of(setting.write()) as table, setting.start() as daemon:
             daemon.workers(2)
             descriptors = sorted(os.listdir(f"/proc/{daemon.pid}/fd"))
-            for level in ("debug", "info", "debug"):
+            for level in ("info", "debug"):
                 setting.write(log_level=level, batch_size=0)
                 reload(daemon)
             table.fill(1)
@@ -223,7 +223,7 @@ def test_sigterm_during_the_daemons_boot_leaves_nothing_behind(sqlite_url: str, 
     with Receiver() as receiver:
         setting = Setting(tmp_path, sqlite_url, receiver)
         setting.write()
-        for _ in range(4):
+        for _ in range(3):
             with setting.start() as daemon:
                 until_s = time.monotonic() + chance.random() * 0.8
                 daemon.wait_until(lambda at_s=until_s: time.monotonic() >= at_s, "the moment")  # type: ignore[misc]

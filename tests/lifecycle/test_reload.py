@@ -205,7 +205,7 @@ def test_sighup_during_a_reload_is_remembered_once(start: Start) -> None:
 def test_sigterm_during_a_reload_drains_everything(start: Start) -> None:
     """G5: at any moment of it, in time, with 0, and leaving nobody."""
     chance = random.Random(SEED)
-    for _ in range(12 if FULL else 3):
+    for _ in range(12 if FULL else 2):
         daemon = start("--behaviour", "busy", "--workers", "2", "--drain-limit", "3")
         daemon.workers(2)
         daemon.reload("--behaviour", "busy", "--workers", "3", "--drain-limit", "3")

@@ -2,24 +2,21 @@
 
 Invariants:
 - A line is one write of at most PIPE_BUF bytes, so that lines of several processes on one pipe never mix.
-- A standard error that is closed, full or read by nobody costs lines, never the daemon; how many is said in the next
-  line that gets through.
+- A standard error that is closed, full or read by nobody costs lines, never the daemon (output.py); how many is said in
+  the next line that gets through.
 - Every text passes `redact` on its way out.
 """
 
-import contextlib
 import json
 import logging
-import os
 import select
-import socket
-import stat
 import time
 import traceback
 from collections.abc import Callable, Mapping
 
 import msgspec
 
+from outboxd.output import Output, plug_standard_descriptors
 from outboxd.redact import clip, redact
 
 SUPERVISOR_STARTED = "supervisor_started"
@@ -34,7 +31,12 @@ WORKER_REFUSED = "worker_refused"
 WORKER_ABANDONED = "worker_abandoned"
 WORKER_START_FAILED = "worker_start_failed"
 WORKER_BATCH_FAILED = "worker_batch_failed"
+WORKER_STATUS = "worker_status"
 STRANGER_REAPED = "stranger_reaped"
+RELOAD_STARTED = "reload_started"
+RELOAD_REFUSED = "reload_refused"
+RELOAD_STOPPED = "reload_stopped"
+RELOAD_FINISHED = "reload_finished"
 DRAIN_STARTED = "drain_started"
 DRAIN_HURRIED = "drain_hurried"
 DRAIN_FINISHED = "drain_finished"
@@ -68,7 +70,13 @@ EVENTS: Mapping[str, str] = {
     WORKER_ABANDONED: "a killed worker does not end (uninterruptible sleep); the supervisor ends without it",
     WORKER_START_FAILED: "the system refused a new process; tried again after `delay_s`",
     WORKER_BATCH_FAILED: "a settle and claim was rolled back several times (deadlock, lock wait); it is made again",
+    WORKER_STATUS: "on SIGUSR1: what a worker is doing, since when, when it last beat, what it holds and has done",
     STRANGER_REAPED: "a process that is no worker was inherited and has ended (as PID 1 in a container)",
+    RELOAD_STARTED: "SIGHUP: the configuration is read again",
+    RELOAD_REFUSED: "the new configuration cannot be used, nothing has changed; one line for each problem",
+    RELOAD_STOPPED: "`worker` did not come up with the new settings and goes back to the old ones; `renewed` workers "
+    "have the new ones, `kept` the old ones",
+    RELOAD_FINISHED: "every worker runs with the new settings",
     DRAIN_STARTED: "nothing new is claimed; what is in flight is finished, for at most `limit_s`",
     DRAIN_HURRIED: "a second signal: everything ends at once",
     DRAIN_FINISHED: "what was in flight is finished or released",
@@ -98,9 +106,6 @@ LEVELS: Mapping[str, int] = {
     "error": logging.ERROR,
 }
 
-_WAIT_S = 0.05
-"""How long one line waits for a reader that is behind."""
-
 _LIMITS = (1500, 400, 100)
 """Characters of one text: as many as leave the line within PIPE_BUF."""
 
@@ -114,10 +119,18 @@ def configure(level: str, format: str, node_id: str) -> None:
 
     level: debug, info, warning or error. format: json or console. Libraries' lines come along, from info up.
     """
-    _plug_standard_descriptors()
+    plug_standard_descriptors()
     for handler in tuple(logging.root.handlers):
         logging.root.removeHandler(handler)
-    logging.root.addHandler(_Handler(_console_line if format == "console" else _json_line, node_id))
+    logging.root.addHandler(_Handler(node_id))
+    change(level, format)
+
+
+def change(level: str, format: str) -> None:
+    """Another level and format of what `configure` has set up; from now on, and in the children forked later."""
+    for handler in logging.root.handlers:
+        if isinstance(handler, _Handler):
+            handler.line_of = _console_line if format == "console" else _json_line
     logging.root.setLevel(max(LEVELS[level], logging.INFO))
     _LOGGER.setLevel(LEVELS[level])
 
@@ -166,13 +179,13 @@ def log(level: int, event: str, /, **fields: object) -> None:
 
 
 class _Handler(logging.Handler):
-    """Turns records into lines."""
+    """Turns records into lines. `line_of`: the format."""
 
-    def __init__(self, line_of: Callable[[Mapping[str, object]], bytes], node_id: str) -> None:
+    def __init__(self, node_id: str) -> None:
         super().__init__()
         self._context = {"worker": "", "node_id": node_id}  # stands in every line
-        self._line_of = line_of
-        self._output = _Output(2)
+        self.line_of: Callable[[Mapping[str, object]], bytes] = _json_line
+        self._output = Output(2)
 
     def bind(self, worker: str) -> None:
         self._context["worker"] = worker
@@ -181,7 +194,7 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._output.lost:
             note = self._facts(logging.WARNING, time.time(), LOG_LINES_LOST) | {"count": self._output.lost}
-            self._output.write(self._line_of(note), is_note=True)
+            self._output.write(self.line_of(note), is_note=True)
         self._output.write(self._line(record))
 
     def _line(self, record: logging.LogRecord) -> bytes:
@@ -194,12 +207,12 @@ class _Handler(logging.Handler):
                 if record.exc_info and record.exc_info[1] is not None:
                     fields["traceback"] = record.exc_info[1]
             for limit in _LIMITS:
-                line = self._line_of(facts | {name: _shown(value, limit) for name, value in fields.items()})
+                line = self.line_of(facts | {name: _shown(value, limit) for name, value in fields.items()})
                 if len(line) <= select.PIPE_BUF:
                     return line
         except Exception as failure:  # noqa: BLE001  a field that cannot be shown must not end the one that logs it
-            return self._line_of(facts | {"unprintable": type(failure).__name__})
-        return self._line_of(facts | {"left_out": len(fields)})
+            return self.line_of(facts | {"unprintable": type(failure).__name__})
+        return self.line_of(facts | {"left_out": len(fields)})
 
     def _facts(self, level: int, created_s: float, event: str) -> dict[str, object]:
         seconds, milliseconds = divmod(int(created_s * 1000), 1000)
@@ -235,54 +248,3 @@ def _word(value: object) -> str:
     if isinstance(value, str) and value and not any(character in value for character in ' "=\n'):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-class _Output:
-    """Writes whole lines to a descriptor without ever waiting long. `lost`: lines that it did not take."""
-
-    def __init__(self, fd: int) -> None:
-        self.lost = 0
-        self._fd = fd
-        self._socket: socket.socket | None = None
-        mode = os.fstat(fd).st_mode
-        if stat.S_ISSOCK(mode):
-            self._socket = socket.socket(fileno=os.dup(fd))
-        elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
-            # A description of our own: O_NONBLOCK on the inherited one would change it for everyone who shares it. Not
-            # allowed where another user made the pipe; a write may then have to wait.
-            with contextlib.suppress(OSError):
-                self._fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-
-    def write(self, line: bytes, is_note: bool = False) -> None:
-        """Write the line, or count it as lost. A note of the loss resets the count, and is not counted itself."""
-        try:
-            self._write(line)
-        except OSError:  # nobody reads, no space left: there is nowhere to say so
-            if not is_note:
-                self.lost += 1
-        else:
-            if is_note:
-                self.lost = 0
-
-    def _write(self, line: bytes) -> None:
-        may_wait = not self.lost  # once lines are lost the reader has had its chance
-        while line:
-            if not _is_writable(self._fd, _WAIT_S if may_wait else 0.0):
-                raise BlockingIOError
-            if self._socket is None:
-                line = line[os.write(self._fd, line) :]
-            else:
-                line = line[self._socket.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL) :]
-
-
-def _is_writable(fd: int, wait_s: float) -> bool:
-    poll = select.poll()
-    poll.register(fd, select.POLLOUT)
-    return bool(poll.poll(wait_s * 1000))
-
-
-def _plug_standard_descriptors() -> None:
-    """A closed one of 0, 1 and 2 would go to the next file or connection opened, and the log into it."""
-    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
-        os.set_inheritable(fd, True)
-    os.close(fd)

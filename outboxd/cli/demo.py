@@ -22,6 +22,7 @@ from outboxd.store import connect
 from outboxd.store.desk import Overview, overview
 from outboxd.store.migrate import init_db
 from outboxd.supervisor.loop import supervise
+from outboxd.supervisor.reload import Plan
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.spawn import Role
 
@@ -98,10 +99,10 @@ def _run(config: Config, listener: socket.socket, tally: Tally) -> int:
         Role("producer", partial(produce, database=config.database, lane=lane, tally=tally)),
         *relay_roles(config, [lane]),
     ]
-    drain_limit_s = lane.publish_timeout_s + 2
+    plan = Plan(roles, config.supervisor, drain_limit_s=lane.publish_timeout_s + 2)
     with open_progress(tally.events) as progress:
         watch = Watch(tally, progress)
-        supervise(roles, config.supervisor, drain_limit_s, config.node_id, until_done=True, tick=watch.look)
+        supervise(plan, config.node_id, until_done=True, tick=watch.look)
     if not watch.is_over:
         raise KeyboardInterrupt
     return _sum_up(tally, _left(config.database, lane))

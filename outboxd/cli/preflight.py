@@ -15,13 +15,13 @@ from typing import NoReturn
 from outboxd.config.schema import Config, Lane, PublisherSettings, PythonCallable
 from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.redact import clip, redact
+from outboxd.supervisor.signals import STOPS, SUPERVISOR_SIGNALS
 
 MARGIN_S = 5.0
 LONGEST_TEXT = 4000
 """Characters; they fit into a pipe, so the child never waits for us."""
 
-_STOPS: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-SIGNALS: tuple[int, ...] = (*_STOPS, signal.SIGCHLD)
+SIGNALS = SUPERVISOR_SIGNALS
 """To be blocked by the caller, so that none is lost between here and the supervisor's own handlers."""
 
 
@@ -35,8 +35,12 @@ class Preflight:
 
 def preflight(config: Config, lanes: Sequence[Lane]) -> Preflight:
     """Look at database, tables and publishers. On SQLite, create what is missing. Call it with SIGNALS blocked."""
-    limit_s = config.database.connect_timeout_s + 4 * config.database.statement_timeout_s + MARGIN_S
-    return run_in_child(lambda: "; ".join(refusals(config, lanes)), limit_s)
+    return run_in_child(lambda: "; ".join(refusals(config, lanes)), limit_s(config))
+
+
+def limit_s(config: Config) -> float:
+    """How long the look may take."""
+    return config.database.connect_timeout_s + 4 * config.database.statement_timeout_s + MARGIN_S
 
 
 def run_in_child(work: Callable[[], str], limit_s: float) -> Preflight:
@@ -72,8 +76,9 @@ def _await(pid: int, limit_s: float) -> bool:
     while True:
         if os.waitpid(pid, os.WNOHANG)[0] == pid:
             return False
-        received = signal.sigtimedwait(SIGNALS, max(0.0, until_s - time.monotonic()))
-        if received is None or received.si_signo in _STOPS:
+        # The others stay pending until the supervisor has its handlers: a reload asked for now happens then.
+        received = signal.sigtimedwait((*STOPS, signal.SIGCHLD), max(0.0, until_s - time.monotonic()))
+        if received is None or received.si_signo in STOPS:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             return received is not None

@@ -1,11 +1,15 @@
 """`outboxd run`: the daemon."""
 
 import signal
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import click
 
 from outboxd import log
 from outboxd.cli.preflight import SIGNALS, preflight
+from outboxd.cli.reload import load_plan
 from outboxd.cli.shared import EXIT_DONE, Command, Options
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError
@@ -14,14 +18,20 @@ from outboxd.relay.routes import open_fanout
 from outboxd.relay.worker import run_worker
 from outboxd.store import open_store
 from outboxd.supervisor.loop import supervise
+from outboxd.supervisor.reload import Plan
 from outboxd.supervisor.spawn import ChildContext, Role
 
 DRAIN_MARGIN_S = 2.0
 HEARTBEAT_MARGIN_S = 10.0
 
 
-def run_daemon(config: Config, lanes: list[Lane], until_empty: bool) -> int:
-    """Supervise the lanes' workers; the exit status. Raises OutboxdError for what a person must put right first."""
+def run_daemon(
+    config: Config, lanes: list[Lane], until_empty: bool, read_again: Callable[[], Config] | None = None
+) -> int:
+    """Supervise the lanes' workers; the exit status. Raises OutboxdError for what a person must put right first.
+
+    read_again: the configuration as it is now, for a reload. Without it, and with until_empty, SIGHUP is as SIGTERM.
+    """
     log.configure(config.log.level, config.log.format, config.node_id)
     for warning in config.warnings:
         log.warning(log.CONFIG_WARNING, message=warning)
@@ -33,11 +43,16 @@ def run_daemon(config: Config, lanes: list[Lane], until_empty: bool) -> int:
             return EXIT_DONE
         if found.refusal:
             raise OutboxdError(found.refusal)
-        drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
-        roles = relay_roles(config, lanes, until_empty)
-        return supervise(roles, config.supervisor, drain_limit_s, config.node_id, until_done=until_empty)
+        load = None if read_again is None or until_empty else partial(load_plan, config, read_again, plan_of)
+        return supervise(plan_of(config, lanes, until_empty), config.node_id, until_done=until_empty, load=load)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def plan_of(config: Config, lanes: list[Lane], until_empty: bool = False) -> Plan:
+    """What the supervisor is to run."""
+    drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
+    return Plan(relay_roles(config, lanes, until_empty), config.supervisor, drain_limit_s)
 
 
 def relay_roles(config: Config, lanes: list[Lane], until_empty: bool = False) -> list[Role]:
@@ -65,8 +80,9 @@ def _role(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
 @click.option("--until-empty", is_flag=True, help="End when every event is delivered or a dead letter.")
 @click.pass_obj
 def run(options: Options, until_empty: bool = False) -> int:
-    """Run the daemon: relay every enabled lane until SIGTERM or SIGINT.
+    """Run the daemon: relay every enabled lane until SIGTERM or SIGINT. SIGHUP: go over to the file as it is now.
 
     With --until-empty it ends by itself; events that a producer delayed and that are not due yet are not waited for.
     """
-    return run_daemon(options.config, options.enabled_lanes, until_empty)
+    # A copy has read nothing yet.
+    return run_daemon(options.config, options.enabled_lanes, until_empty, lambda: replace(options).config)

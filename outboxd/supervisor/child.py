@@ -4,6 +4,7 @@
       ▲               │ silent        │ silent             (a slot without a child: ──▶ DONE)
       │               └──▶ KILLING ◀──┘
       └─ BACKOFF ◀── died ──┘            asked to stop, done, or nothing that a restart mends: ──▶ DONE
+                                         renewed: as a stop, but ──▶ EMPTY
 
 Every wait is an absolute deadline on the monotonic clock. The loop may call `decide` as often as it likes: being woken
 early never shortens a wait.
@@ -33,7 +34,7 @@ HURRY_S = 0.5
 UNKILLABLE_S = 5.0
 """How long the end of the supervisor waits for a killed child: one in uninterruptible sleep may never go."""
 
-LOOK_S = 0.2
+LOOK_S = 0.05
 """How often a child that starts is looked at."""
 
 _JITTER = 0.1
@@ -113,6 +114,7 @@ class Child:
     due_s: float = math.inf  # when the wait of a STOPPING, KILLING or BACKOFF slot is over
     failures: int = 0  # in a row
     is_stopping: bool = False
+    is_renewing: bool = False  # until the next child is forked
     kill_sent: bool = False
 
     @property
@@ -155,11 +157,12 @@ class Child:
 
     def spawned(self, pid: int, now_s: float) -> None:
         """The fork has happened."""
-        self.state, self.pid, self.kill_sent = State.STARTING, pid, False
+        self.state, self.pid, self.kill_sent, self.is_renewing = State.STARTING, pid, False, False
         self.started_s, self.heard_s, self.looked_s, self.due_s = now_s, now_s, now_s, math.inf
 
     def spawn_failed(self, now_s: float) -> None:
         """The fork was refused (no memory, no process left): the same as a crash."""
+        self.is_renewing = False
         self._back_off(now_s)
 
     def stop(self, deadline_s: float) -> Action | None:
@@ -170,10 +173,15 @@ class Child:
         if not self.is_alive:
             self.state, self.due_s = State.DONE, math.inf
             return None
-        if self.state is State.KILLING:
-            return None
-        self.state, self.due_s = State.STOPPING, deadline_s
-        return Signal(signal.SIGTERM)
+        return self._ask(deadline_s)
+
+    def renew(self, limits: Limits, deadline_s: float) -> Action | None:
+        """The present child is to end by deadline_s, as for a stop; the next one starts then, without backoff."""
+        self.limits, self.failures, self.is_renewing = limits, 0, True
+        if self.is_alive:
+            return self._ask(deadline_s)
+        self.state = State.EMPTY
+        return None
 
     def hurry(self, deadline_s: float) -> Action | None:
         """Asked to end at once: deadline_s replaces a later one."""
@@ -187,13 +195,24 @@ class Child:
         self.pid = 0
         if now_s - self.started_s >= self.limits.stable_after_s:
             self.failures = 0
-        if self.is_stopping or how.code == EXIT_NEEDS_PERSON or (how.code == EXIT_OK and not self.replace_done):
+        if self.is_renewing and not self.is_stopping:
+            self.state, self.due_s = State.EMPTY, math.inf
+        elif self.is_stopping or how.code == EXIT_NEEDS_PERSON or (how.code == EXIT_OK and not self.replace_done):
             self.state, self.due_s = State.DONE, math.inf
         elif how.code == EXIT_OK:
             # It ended for a reason of its own (a worn-out worker): replaced at once, unless it makes a habit of it.
             self.state, self.due_s = State.BACKOFF, max(now_s, self.started_s + self.limits.restart_backoff_s)
         else:
             self._back_off(now_s)
+
+    def _ask(self, deadline_s: float) -> Action | None:
+        if self.state is State.KILLING:
+            return None
+        if self.state is State.STOPPING:  # it was asked before: it keeps the time it had then
+            self.due_s = min(self.due_s, deadline_s)
+            return None
+        self.state, self.due_s = State.STOPPING, deadline_s
+        return Signal(signal.SIGTERM)
 
     def _back_off(self, now_s: float) -> None:
         self.failures += 1

@@ -1,51 +1,55 @@
 """The supervisor's loop: signals, reap, decide, wait. One thread; it owns processes and sleeps until the next deadline.
 
 Invariants:
-- `Child` decides, this module does: forks, kills, waitpid, the log.
-- A pid is looked up before its exit status is understood: as PID 1, strangers end here too.
+- `Child` decides about one child, `Reload` about the order of all, `Children` does it: forks, kills, waitpid, the log.
 - However it ends, also by an exception, no child of ours is left behind.
 """
 
-import logging
 import math
 import os
 import selectors
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from outboxd import log
-from outboxd.config import schema
-from outboxd.supervisor import child
-from outboxd.supervisor.child import Abandon, Action, Child, Limits, Signal, Spawn, decode
+from outboxd.errors import ConfigError, OutboxdError
+from outboxd.supervisor.child import EXIT_NEEDS_PERSON
+from outboxd.supervisor.children import Children
+from outboxd.supervisor.reload import Plan, Reload
+from outboxd.supervisor.report import log_slots, status_line
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.signals import Signals
-from outboxd.supervisor.spawn import Role, spawn
+from outboxd.supervisor.systemd import Notifier, Phase
 from outboxd.vitals import State
 
 _TICK_S = 0.5
 _OVERSLEPT_S = 1.0
 """Woken later than this, the supervisor was frozen, and silence of the children says nothing about them."""
 
+Tick = Callable[[Scoreboard], None]
+
 
 def supervise(
-    roles: Sequence[Role],
-    settings: schema.Supervisor,
-    drain_limit_s: float,
+    plan: Plan,
     node_id: str,
+    *,
     until_done: bool = False,
-    tick: Callable[[Scoreboard], None] | None = None,
+    load: Callable[[], Plan] | None = None,
+    tick: Tick | None = None,
 ) -> int:
     """Run every role in a child of its own, replace those that die, and end when told to. In the main thread only.
 
-    SIGTERM or SIGINT: all children drain, for drain_limit_s at most; a second one, or SIGQUIT, ends them at once. A
-    child that ends with 78 makes the others drain. until_done: a child that ends with 0 is not replaced.
+    SIGTERM or SIGINT: all children drain, for the plan's drain_limit_s at most; a second one, or SIGQUIT, ends them at
+    once. SIGHUP: over to the plan that `load` returns, slot by slot, or not, if it raises. SIGUSR1: every child is
+    logged. A child that ends with 78 makes the others drain. until_done: a child that ends with 0 is not replaced.
 
-    tick: called with the scoreboard about twice a second; must not block, nor start a thread.
+    load: reads the settings again; may raise ConfigError with all that is wrong. Without it SIGHUP is as SIGTERM.
+    tick: called with the scoreboard about twice a second. Neither may block, load a client library or start a thread.
 
     Returns the exit status: 0; or 1, if a child had to be killed at the end or a person is needed.
     """
-    supervisor = _Supervisor(roles, settings, drain_limit_s, node_id, until_done)
+    supervisor = _Supervisor(plan, node_id, until_done, load)
     try:
         return supervisor.run(tick)
     finally:
@@ -53,149 +57,153 @@ def supervise(
 
 
 class _Supervisor:
-    def __init__(
-        self, roles: Sequence[Role], settings: schema.Supervisor, drain_limit_s: float, node_id: str, until_done: bool
-    ) -> None:
-        self._roles = roles
-        self._drain_limit_s = drain_limit_s
-        self._node_id = node_id
-        self._board = Scoreboard(len(roles))
-        self._children = [
-            Child(role.name, _limits(settings, role.heartbeat_limit_s), replace_done=not until_done) for role in roles
-        ]
+    def __init__(self, plan: Plan, node_id: str, until_done: bool, load: Callable[[], Plan] | None) -> None:
+        self._notifier = Notifier(os.environ)
+        self._load = load
+        self._drain_limit_s = plan.drain_limit_s
         self._drain_since_s: float | None = None
         self._was_asked = False  # by a signal; a worker that needs a person starts a drain too
-        self._status = 0
+        self._needs_person = False
+        self._reload: Reload | None = None
+        self._reload_again = False
+        self._is_up = False
         self._awake_s = 0.0
         self._signals = Signals()
         self._selector = selectors.PollSelector()  # has no descriptor of its own that a child would inherit
         self._selector.register(self._signals.doorbell, selectors.EVENT_READ)
+        self._children = Children(node_id, len(plan.roles), not until_done, self._forget_in_child)
+        for role in plan.roles:
+            self._children.add(role, plan.settings)
 
-    def run(self, tick: Callable[[Scoreboard], None] | None) -> int:
+    def run(self, tick: Tick | None) -> int:
         log.bind(worker="supervisor")
-        log.info(log.SUPERVISOR_STARTED, pid=os.getpid(), workers=len(self._roles))
+        log.info(log.SUPERVISOR_STARTED, pid=os.getpid(), workers=len(self._children.members))
         while True:
             now_s = time.monotonic()
             for signum in self._signals.take():
                 self._obey(signum, now_s)
             self._reap(now_s)
-            for index, slot_child in enumerate(self._children):
-                self._do(index, slot_child.decide(now_s, self._board.read(index), self._awake_s), now_s)
+            self._children.decide(now_s, self._awake_s)
+            self._go_on_reloading(now_s)
             if tick is not None:
-                tick(self._board)
-            if all(slot_child.state is State.DONE for slot_child in self._children):
+                tick(self._children.board)
+            self._notifier.turn(now_s, self._phase(), lambda: status_line(self._children))
+            if self._children.is_done():
                 break
             self._wait(math.inf if tick is None else now_s + _TICK_S)
         if self._drain_since_s is not None:
             log.info(log.DRAIN_FINISHED, took_s=round(time.monotonic() - self._drain_since_s, 3))
-        log.info(log.SUPERVISOR_STOPPED, status=self._status)
-        return self._status
+        status = int(self._needs_person or self._children.was_killed)
+        log.info(log.SUPERVISOR_STOPPED, status=status)
+        return status
 
     def close(self) -> None:
         """Leave nothing behind. After a proper end there is nothing left."""
-        for slot_child in self._children:
-            if slot_child.is_alive and slot_child.state is not State.DONE:
-                os.kill(slot_child.pid, signal.SIGKILL)
-                os.waitpid(slot_child.pid, 0)
+        self._children.kill()
         self._selector.close()
         self._signals.close()
 
+    def _forget_in_child(self) -> None:
+        self._selector.close()
+        self._signals.doorbell.forget()
+
     def _wait(self, latest_s: float) -> None:
-        until_s = min(latest_s, *(slot_child.wake_at() for slot_child in self._children))
+        until_s = min(latest_s, self._children.wake_at(), self._notifier.wake_at())
+        if self._reload is not None:
+            until_s = min(until_s, self._reload.due_s)
         timeout_s = None if math.isinf(until_s) else max(0.0, until_s - time.monotonic())
         self._selector.select(timeout_s)
         now_s = time.monotonic()
         if now_s - until_s > _OVERSLEPT_S:
             self._awake_s = now_s
 
+    def _phase(self) -> Phase:
+        """Ready from when a worker of every group is up; what becomes of them later is not the manager's business."""
+        if self._drain_since_s is not None:
+            return Phase.STOPPING
+        if self._reload is not None:
+            return Phase.RELOADING
+        if not self._is_up:
+            workers = self._children.workers
+            up = {member.role.group for member in workers if member.child.state is State.RUNNING}
+            self._is_up = up == {member.role.group for member in workers}
+        return Phase.READY if self._is_up else Phase.STARTING
+
     def _obey(self, signum: int, now_s: float) -> None:
-        if signum == signal.SIGCHLD:
-            return
-        name = signal.Signals(signum).name
+        match signum:
+            case signal.SIGCHLD:
+                return
+            case signal.SIGUSR1:
+                log_slots(self._children, now_s)
+            case signal.SIGHUP if self._load is not None:
+                self._start_reload(now_s)
+            case _:
+                self._end(signal.Signals(signum), now_s)
+
+    def _end(self, signum: signal.Signals, now_s: float) -> None:
         is_second, self._was_asked = self._was_asked, True
-        self._drain(now_s, name)
+        self._drain(now_s, signum.name)
         if is_second or signum == signal.SIGQUIT:
-            log.warning(log.DRAIN_HURRIED, reason=name)
-            for index, slot_child in enumerate(self._children):
-                self._do(index, slot_child.hurry(now_s + child.HURRY_S), now_s)
+            log.warning(log.DRAIN_HURRIED, reason=signum.name)
+            self._children.hurry(now_s)
 
     def _drain(self, now_s: float, reason: str) -> None:
         if self._drain_since_s is not None:
             return
         self._drain_since_s = now_s
+        if self._reload is not None:
+            log.warning(log.RELOAD_STOPPED, error=f"everything ends: {reason}")
+            self._reload = None
         log.info(log.DRAIN_STARTED, reason=reason, limit_s=self._drain_limit_s)
-        for index, slot_child in enumerate(self._children):
-            self._do(index, slot_child.stop(now_s + self._drain_limit_s), now_s)
-
-    def _do(self, index: int, action: Action | None, now_s: float) -> None:
-        slot_child = self._children[index]
-        match action:
-            case Spawn():
-                self._spawn(index, now_s)
-            case Signal(signum, silent_s):
-                if silent_s is not None:
-                    log.error(log.WORKER_HUNG, worker=slot_child.name, pid=slot_child.pid, silent_s=round(silent_s, 3))
-                if signum == signal.SIGKILL:
-                    log.error(log.WORKER_KILLED, worker=slot_child.name, pid=slot_child.pid)
-                    self._status = 1 if slot_child.is_stopping else self._status
-                os.kill(slot_child.pid, signum)  # after the log, so that the dump of a hung one stands behind its line
-            case Abandon():
-                log.error(log.WORKER_ABANDONED, worker=slot_child.name, pid=slot_child.pid)
-
-    def _spawn(self, index: int, now_s: float) -> None:
-        slot_child, slot = self._children[index], self._board.slot(index)
-        slot.begin(now_s)
-        try:
-            pid = spawn(self._roles[index], slot, self._node_id, self._forget_in_child)
-        except OSError as refusal:
-            slot_child.spawn_failed(now_s)
-            slot.end(slot_child.state)
-            delay_s = round(slot_child.due_s - now_s, 3)
-            log.error(log.WORKER_START_FAILED, worker=slot_child.name, error=str(refusal), delay_s=delay_s)
-            return
-        slot.set_pid(pid)
-        slot_child.spawned(pid, now_s)
-
-    def _forget_in_child(self) -> None:
-        self._selector.close()
-        self._signals.doorbell.forget()
+        self._children.drain(now_s, self._drain_limit_s)
 
     def _reap(self, now_s: float) -> None:
-        by_pid = {slot_child.pid: index for index, slot_child in enumerate(self._children) if slot_child.is_alive}
-        while True:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:  # there is none at all
-                return
-            if pid == 0:
-                return
-            if pid in by_pid:
-                self._exited(by_pid[pid], decode(status), now_s)
-            else:
-                log.debug(log.STRANGER_REAPED, pid=pid)
+        for member, how in self._children.reap(now_s):
+            is_reloads = self._reload is not None and self._reload.ended(member, how)
+            if how.code == EXIT_NEEDS_PERSON and member.child.state is State.DONE and not is_reloads:
+                self._needs_person = True
+                log.error(log.WORKER_REFUSED, worker=member.role.name)
+                self._drain(now_s, f"{member.role.name} needs a person")
 
-    def _exited(self, index: int, how: child.Exit, now_s: float) -> None:
-        slot_child = self._children[index]
-        is_expected = how.code in (child.EXIT_OK, child.EXIT_NEEDS_PERSON) or slot_child.state is State.KILLING
-        text = "killed (out of memory?)" if how.signum == signal.SIGKILL and not slot_child.kill_sent else str(how)
-        facts = {"worker": slot_child.name, "pid": slot_child.pid, "ran_s": round(now_s - slot_child.started_s, 3)}
-        log.log(logging.INFO if is_expected else logging.ERROR, log.WORKER_EXITED, **facts, how=text)
-        slot_child.exited(how, now_s)
-        self._board.slot(index).end(slot_child.state)
-        if slot_child.state is State.BACKOFF:
-            delay_s = round(slot_child.due_s - now_s, 3)
-            log.info(log.WORKER_RESTARTING, worker=slot_child.name, delay_s=delay_s, failures=slot_child.failures)
-        elif how.code == child.EXIT_NEEDS_PERSON:
-            self._status = 1
-            log.error(log.WORKER_REFUSED, worker=slot_child.name)
-            self._drain(now_s, f"{slot_child.name} needs a person")
+    def _start_reload(self, now_s: float) -> None:
+        if self._reload is not None:
+            self._reload_again = True
+            return
+        if self._drain_since_s is not None:
+            log.warning(log.RELOAD_REFUSED, error="everything ends")
+            return
+        log.info(log.RELOAD_STARTED)
+        self._notifier.tell(Phase.RELOADING)
+        if (plan := self._read_plan()) is not None:
+            self._reload = Reload(plan, self._children, self._drain_limit_s, now_s)
 
+    def _read_plan(self) -> Plan | None:
+        assert self._load is not None
+        try:
+            plan = self._load()
+        except ConfigError as refusal:
+            for problem in refusal.problems:
+                log.error(log.RELOAD_REFUSED, error=problem)
+        except OutboxdError as refusal:
+            log.error(log.RELOAD_REFUSED, error=str(refusal))
+        except Exception as failure:  # noqa: BLE001  whatever the file holds, what runs goes on running
+            log.error(log.RELOAD_REFUSED, exception=failure)
+        else:
+            board = self._children.board
+            known = {board.name(index) for index in range(len(board))}
+            added = {role.name for role in plan.roles} - known
+            if len(added) <= board.capacity - len(board):
+                return plan
+            log.error(log.RELOAD_REFUSED, error=f"there is no room left for {len(added)} more workers, restart outboxd")
+        return None
 
-def _limits(settings: schema.Supervisor, heartbeat_limit_s: float | None) -> Limits:
-    return Limits(
-        restart_backoff_s=settings.restart_backoff_s,
-        restart_backoff_max_s=settings.restart_backoff_max_s,
-        stable_after_s=settings.stable_after_s,
-        startup_s=settings.startup_timeout_s,
-        heartbeat_s=heartbeat_limit_s,
-    )
+    def _go_on_reloading(self, now_s: float) -> None:
+        if self._reload is None:
+            return
+        is_over = self._reload.turn(now_s)
+        self._drain_limit_s = self._reload.drain_limit_s
+        if is_over:
+            self._reload = None
+            if self._reload_again:
+                self._reload_again = False
+                self._start_reload(now_s)

@@ -1,6 +1,9 @@
 """What the supervisor and its children know of each other: one shared memory map, one fixed-size slot for each child.
 
 Invariants:
+- A slot belongs to a name (`room_outbox-01`) for good: a name that goes and comes back finds its totals again.
+- The map is made before the first fork and never grows, so that every child sees the slots that are taken later too;
+  what nobody has taken costs no memory.
 - While a child lives, only it writes its slot; the supervisor writes before the fork and after the reap.
 - Every field is eight aligned bytes, so a reader in another process sees the old value or the new one, never a mixture.
   Different fields of a slot may be of different moments.
@@ -13,8 +16,10 @@ from typing import NamedTuple
 
 from outboxd.vitals import TOTALS, State
 
-_PID, _STATE, _IN_FLIGHT, _STARTS, _HEARTBEAT, _STARTED, _TOTALS = range(7)
-_SLOT_WORDS = 32
+_PID, _STATE, _IN_FLIGHT, _STARTS, _HEARTBEAT, _STARTED, _NAME = range(7)
+_NAME_WORDS = 10
+_TOTALS = _NAME + _NAME_WORDS
+_SLOT_WORDS = 40
 """Words of eight bytes; a multiple of a cache line, so that neighbours do not slow each other down."""
 
 
@@ -94,21 +99,47 @@ class Slot:
 
 
 class Scoreboard:
-    """Made once, before the first fork; every child inherits it. It lives as long as a process that has it."""
+    """Made once, before the first fork; every child inherits it. It lives as long as a process that has it.
 
-    def __init__(self, slots: int) -> None:
-        memory = memoryview(mmap.mmap(-1, max(1, slots) * _SLOT_WORDS * 8))
-        words, floats = memory.cast("q"), memory.cast("d")
-        parts = [slice(i * _SLOT_WORDS, (i + 1) * _SLOT_WORDS) for i in range(slots)]
-        self._slots = tuple(Slot(i, words[part], floats[part]) for i, part in enumerate(parts))
+    capacity: slots that can ever be taken. Slots that are taken have the numbers from 0 to len - 1.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        memory = memoryview(mmap.mmap(-1, (capacity + 1) * _SLOT_WORDS * 8))
+        self._words, self._floats, self._bytes = memory.cast("q"), memory.cast("d"), memory.cast("B")
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return self._words[0]
+
+    def take(self, name: str) -> Slot:
+        """By the supervisor: the slot of that name, a fresh one if it has none. Raises ValueError if all are taken."""
+        for index in range(len(self)):
+            if self.name(index) == name:
+                return self.slot(index)
+        index = len(self)
+        if index == self.capacity:
+            raise ValueError(f"all {self.capacity} slots are taken")
+        raw = name.encode("ascii").ljust(_NAME_WORDS * 8, b"\0")
+        first = (self._first(index) + _NAME) * 8
+        self._bytes[first : first + _NAME_WORDS * 8] = raw
+        self._words[0] = index + 1  # last, so that whoever reads meanwhile sees whole slots only
+        return self.slot(index)
 
     def slot(self, index: int) -> Slot:
         """The slot of that number, for its writer."""
-        return self._slots[index]
+        part = slice(self._first(index), self._first(index + 1))
+        return Slot(index, self._words[part], self._floats[part])
+
+    def name(self, index: int) -> str:
+        """Whose slot it is."""
+        first = (self._first(index) + _NAME) * 8
+        return bytes(self._bytes[first : first + _NAME_WORDS * 8]).rstrip(b"\0").decode("ascii")
 
     def read(self, index: int) -> SlotView:
         """The slot of that number as it stands now."""
-        return self._slots[index].read()
+        return self.slot(index).read()
+
+    @staticmethod
+    def _first(index: int) -> int:
+        return (index + 1) * _SLOT_WORDS  # the first part of the map holds how many are taken

@@ -9,7 +9,10 @@ import signal
 from collections import deque
 from collections.abc import Iterable
 
-SUPERVISOR_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT, signal.SIGCHLD)
+STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
+"""What asks the supervisor to end."""
+
+SUPERVISOR_SIGNALS = (*STOPS, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD)
 """What the supervisor handles; blocked around every fork."""
 
 
@@ -73,14 +76,15 @@ class Stop:
 
     SIGTERM asks for a drain, however often it comes: a service manager may send it to the whole group while the
     supervisor passes it on, and the parent-death signal may follow. SIGQUIT asks for the end at once, within 0.5 s; the
-    supervisor sends it on its own second signal. SIGINT is ignored: a terminal sends it to the whole group, and it is
-    the supervisor's to understand.
+    supervisor sends it on its own second signal. SIGINT, SIGHUP and SIGUSR1 are ignored: a terminal or a service
+    manager sends them to the whole group, and they are the supervisor's to understand.
     """
 
     def __init__(self) -> None:
         self._requested = 0
         self._doorbell = Doorbell()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for signum in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+            signal.signal(signum, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._drain)
         signal.signal(signal.SIGQUIT, self._at_once)
 

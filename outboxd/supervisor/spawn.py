@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import faulthandler
+import logging
 import os
 import signal
 import sys
@@ -42,11 +43,18 @@ class Role:
     run: called in the forked child; its result is the exit status: 0 asked to stop or done, 70 crashed, 78 a person is
     needed (it has logged why; no restart mends it). It beats its slot in every turn of its loop, and sets it RUNNING
     once that turns; until then `startup_timeout_s` limits its silence, afterwards heartbeat_limit_s (None: nothing).
+    is_errand: it does one thing for the supervisor and is no worker: nothing at info, no slot of the shared scoreboard.
     """
 
     name: str
     run: Callable[[ChildContext], int]
     heartbeat_limit_s: float | None = None
+    is_errand: bool = False
+
+    @property
+    def group(self) -> str:
+        """What it shares with its siblings: `room_outbox`."""
+        return self.name.rpartition("-")[0] or self.name
 
 
 def spawn(role: Role, slot: Slot, node_id: str, forget: Callable[[], None]) -> int:
@@ -93,7 +101,7 @@ def _be_child(
             os._exit(EXIT_OK)
         forget()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        log.info(log.WORKER_STARTED, pid=os.getpid())
+        log.log(logging.DEBUG if role.is_errand else logging.INFO, log.WORKER_STARTED, pid=os.getpid())
         code = role.run(context)
     except BaseException as error:  # noqa: BLE001  the process ends here, whatever it was
         log.error(log.WORKER_CRASHED, exception=error)

@@ -16,14 +16,19 @@ from tests.services.wait import Value, wait_for
 ROOT = Path(__file__).parents[2]
 WAIT_S = 10.0
 
+Start = Callable[..., "Supervised"]
+
 
 class Supervised:
     """Started with the arguments of roles.py; `stop` ends it whatever state it is in."""
 
-    def __init__(self, log: Path, *arguments: str) -> None:
+    def __init__(self, log: Path, *arguments: str, **environ: str) -> None:
         self.log = log
+        self.plan = log.with_suffix(".plan")  # read on SIGHUP
+        arguments = (*arguments, "--reload", str(self.plan))
         program = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {_RUN}", *arguments]
-        self.process = children.start(program, log)
+        variables = [f"{name}={value}" for name, value in environ.items()]
+        self.process = children.start(["env", *variables, *program], log)
         self.pid = self.process.pid
 
     def lines(self, event: str | None = None, worker: str | None = None) -> list[dict[str, Any]]:
@@ -32,34 +37,53 @@ class Supervised:
         lines = [json.loads(text) for text in texts if text.startswith("{") and text.endswith("}")]
         return [line for line in lines if event in (None, line["event"]) and worker in (None, line["worker"])]
 
-    def wait_for(self, event: str, count: int = 1, worker: str | None = None) -> list[dict[str, Any]]:
+    def wait_for(
+        self, event: str, count: int = 1, worker: str | None = None, timeout_s: float = WAIT_S
+    ) -> list[dict[str, Any]]:
         """The lines of an event, once there are so many."""
 
         def found() -> list[dict[str, Any]] | None:
             lines = self.lines(event, worker)
             return lines if len(lines) >= count else None
 
-        return self._wait_for(found, f"{count} × {event}")
+        return self._wait_for(found, f"{count} × {event}", timeout_s)
 
     def workers(self, count: int = 3) -> dict[str, int]:
         """Name → pid of each worker's latest process, once so many workers are there and up."""
 
         def up() -> dict[str, int] | None:
-            pids = {line["worker"]: line["pid"] for line in self.lines("worker_started")}
+            pids = {line["worker"]: line["pid"] for line in self.starts()}
             return pids if len(pids) >= count and all(is_sleeping(pid) for pid in pids.values()) else None
 
         return self._wait_for(up, f"{count} workers to run")
 
-    def _wait_for(self, condition: Callable[[], Value | None], what: str) -> Value:
+    def running(self) -> dict[str, int]:
+        """Name → pid of the workers that run now."""
+        return {line["worker"]: line["pid"] for line in self.starts() if is_running(line["pid"])}
+
+    def starts(self) -> list[dict[str, Any]]:
+        """Of workers; those of errands are no news."""
+        return [line for line in self.lines("worker_started") if line["level"] == "info"]
+
+    def _wait_for(self, condition: Callable[[], Value | None], what: str, timeout_s: float = WAIT_S) -> Value:
         try:
-            return wait_for(condition, WAIT_S, what)
+            return wait_for(condition, timeout_s, what)
         except AssertionError as failure:
             raise AssertionError(f"{failure}; the log ends with:\n{children.tail(self.log)}") from None
+
+    def children(self) -> set[int]:
+        """Its children, as the kernel knows them."""
+        return {int(pid) for pid in Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text("ascii").split()}
 
     def totals(self) -> dict[int, tuple[str, int, int]]:
         """Slot → state, starts, delivered: the last tick's (--tick totals)."""
         ticks = [text.split() for text in self.log.read_text(encoding="utf-8").splitlines() if text[:1].isdigit()]
         return {int(slot): (state, int(starts), int(delivered)) for slot, state, starts, delivered in ticks}
+
+    def reload(self, *arguments: str) -> None:
+        """Have it go over to these arguments (see roles.load_again)."""
+        self.plan.write_text(" ".join(arguments), encoding="utf-8")
+        self.signal(signal.SIGHUP)
 
     def signal(self, signum: int = signal.SIGTERM) -> None:
         """Send it to the supervisor."""

@@ -43,6 +43,23 @@ def test_a_silent_worker_shows_its_threads_and_is_replaced(daemon: Supervised) -
     assert {line["worker"] for line in daemon.lines("worker_hung")} == {"lane-01"}
 
 
+@pytest.mark.parametrize(
+    ("daemon", "how"),
+    [
+        (("--behaviour", "hung_in_c,idle", "--heartbeat-limit", "0.6"), "SIGABRT"),
+        (("--behaviour", "deaf_in_c,idle", "--heartbeat-limit", "0.6"), "SIGKILL"),
+    ],
+    indirect=["daemon"],
+    ids=["in-c", "in-c-and-deaf"],
+)
+def test_a_worker_that_hangs_in_a_c_call_is_replaced(daemon: Supervised, how: str) -> None:
+    """It holds the interpreter's lock: only what needs no Python in it helps, a signal's default or SIGKILL."""
+    daemon.wait_for("worker_started", 2, "lane-01")
+    assert [line["how"] for line in daemon.lines("worker_exited")] == [how]
+    assert {line["worker"] for line in daemon.lines("worker_hung")} == {"lane-01"}
+    assert len(daemon.lines("worker_killed")) == (how == "SIGKILL")
+
+
 @with_arguments("--behaviour", "hung_at_boot,idle", "--startup-timeout", "0.6")
 def test_a_worker_that_does_not_come_up_is_replaced_with_backoff(daemon: Supervised) -> None:
     """A child that hangs between fork and its first beat would otherwise never be missed."""

@@ -3,9 +3,19 @@
 import os
 import time
 
+import pytest
+
 from outboxd import vitals
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.vitals import TOTALS, State
+
+
+def board_of(slots: int) -> Scoreboard:
+    """A scoreboard with that many slots taken."""
+    board = Scoreboard(slots)
+    for number in range(1, slots + 1):
+        board.take(f"lane-{number:02d}")
+    return board
 
 
 def in_a_child(board: Scoreboard, index: int, deliveries: int) -> None:
@@ -29,7 +39,7 @@ def in_a_child(board: Scoreboard, index: int, deliveries: int) -> None:
 
 def test_what_a_child_writes_is_seen_by_its_parent() -> None:
     """The parent decides from it what hangs, and shows it."""
-    board = Scoreboard(3)
+    board = board_of(3)
     before_s = time.monotonic()
     in_a_child(board, 1, 7)
     view = board.read(1)
@@ -41,7 +51,7 @@ def test_what_a_child_writes_is_seen_by_its_parent() -> None:
 
 def test_slots_do_not_touch_each_other() -> None:
     """Each child has its own, from the first to the last."""
-    board = Scoreboard(3)
+    board = board_of(3)
     untouched = board.read(0)
     in_a_child(board, 1, 7)
     assert board.read(0) == untouched
@@ -52,7 +62,7 @@ def test_slots_do_not_touch_each_other() -> None:
 
 def test_totals_go_on_when_a_child_is_replaced() -> None:
     """A counter that fell back with every crash would lie to whoever watches its rate."""
-    board = Scoreboard(1)
+    board = board_of(1)
     in_a_child(board, 0, 7)
     board.slot(0).end(State.BACKOFF)
     view = board.read(0)
@@ -63,16 +73,53 @@ def test_totals_go_on_when_a_child_is_replaced() -> None:
 
 def test_every_total_has_a_place_of_its_own() -> None:
     """Two totals in one place would add up; a total beyond the slot would be the neighbour's."""
-    board = Scoreboard(2)
+    board = board_of(2)
     for total in range(len(TOTALS)):
         board.slot(0).add(total, 2**62 + total)
     assert board.read(0).totals == tuple(2**62 + total for total in range(len(TOTALS)))
     assert set(board.read(1).totals) == {0}
 
 
+def test_a_name_that_comes_back_finds_its_slot_and_its_totals() -> None:
+    """A lane that is switched off and on again goes on counting where it was."""
+    board = board_of(2)
+    board.slot(1).add(vitals.DELIVERED, 7)
+    assert board.take("lane-02").index == 1
+    assert board.read(1).total("delivered") == 7
+    assert len(board) == 2
+
+
+def test_a_child_sees_the_slots_that_are_taken_after_its_fork() -> None:
+    """Whoever shows all workers was forked before some of them."""
+    board = Scoreboard(3)
+    board.take("first-01")
+    told, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.read(told, 1)
+            is_seen = [board.name(index) for index in range(len(board))] == ["first-01", "a" * 60 + "-512"]
+            os._exit(0 if is_seen and board.read(1).total("delivered") == 7 else 1)
+        finally:
+            os._exit(2)
+    board.take("a" * 60 + "-512").add(vitals.DELIVERED, 7)
+    os.write(tell, b"x")
+    assert os.waitpid(pid, 0)[1] == 0
+    for end in (told, tell):
+        os.close(end)
+
+
+def test_a_scoreboard_that_is_full_says_so() -> None:
+    """A slot beyond the map would be another's memory. A name that has one still finds it."""
+    board = board_of(2)
+    with pytest.raises(ValueError, match="all 2 slots are taken"):
+        board.take("lane-03")
+    assert board.take("lane-01").index == 0
+
+
 def test_a_beat_costs_next_to_nothing() -> None:
     """It is made in every turn of a loop that relays tens of thousands of events a second."""
-    slot = Scoreboard(1).slot(0)
+    slot = Scoreboard(1).take("lane-01")
     rounds_s = []
     for _ in range(20):
         since_s = time.perf_counter()

@@ -24,6 +24,8 @@ from outboxd.supervisor.systemd import Notifier, Phase
 from outboxd.vitals import State
 
 _TICK_S = 0.5
+ONE_ASKING_S = 0.2
+"""The same signal twice within this time was meant once: `timeout` and others send it to the process and its group."""
 _OVERSLEPT_S = 1.0
 """Woken later than this, the supervisor was frozen, and silence of the children says nothing about them."""
 
@@ -62,7 +64,9 @@ class _Supervisor:
         self._load = load
         self._drain_limit_s = plan.drain_limit_s
         self._drain_since_s: float | None = None
-        self._was_asked = False  # by a signal; a worker that needs a person starts a drain too
+        # By a signal: a worker that needs a person starts a drain too.
+        self._asked_s: float | None = None
+        self._asked_by: signal.Signals | None = None
         self._needs_person = False
         self._reload: Reload | None = None
         self._reload_again = False
@@ -141,7 +145,10 @@ class _Supervisor:
                 self._end(signal.Signals(signum), now_s)
 
     def _end(self, signum: signal.Signals, now_s: float) -> None:
-        is_second, self._was_asked = self._was_asked, True
+        is_second = self._asked_s is not None
+        if self._asked_s is not None and signum == self._asked_by and now_s - self._asked_s < ONE_ASKING_S:
+            return
+        self._asked_s, self._asked_by = now_s, signum
         self._drain(now_s, signum.name)
         if is_second or signum == signal.SIGQUIT:
             log.warning(log.DRAIN_HURRIED, reason=signum.name)

@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
+from outboxd.supervisor.loop import ONE_ASKING_S
 from tests.lifecycle.supervised import Start, is_running, process_state
 from tests.services.wait import wait_for
 
@@ -41,6 +43,7 @@ def test_sigterm_five_times_ends_it_at_once(start: Start) -> None:
     daemon.signal()
     daemon.wait_for("drain_started")
     for _ in range(4):
+        time.sleep(ONE_ASKING_S / 3)  # in a burst they would count as one asking
         daemon.signal()
     status, took_s = daemon.end()
     assert (status, daemon.left_behind()) == (0, [])
@@ -57,6 +60,17 @@ def test_a_second_signal_ends_workers_that_do_not_listen(start: Start) -> None:
     status, took_s = daemon.end()
     assert (status, daemon.left_behind()) == (1, [])
     assert took_s < 1.0
+
+
+def test_the_same_signal_twice_in_a_moment_is_one_asking(start: Start) -> None:
+    """G5: `timeout` signals the process and then its group; publishes in flight must not be cut off for that."""
+    daemon = start("--behaviour", "busy,idle")
+    daemon.workers(2)
+    daemon.signal()
+    daemon.wait_for("drain_started")
+    daemon.signal()
+    status, _ = daemon.end()
+    assert (status, daemon.lines("drain_hurried"), daemon.lines("worker_killed")) == (0, [], [])
 
 
 def test_a_worker_that_does_not_end_in_time_is_killed(start: Start) -> None:

@@ -205,16 +205,20 @@ def test_a_database_that_hangs_holds_up_the_reload_but_not_the_end(
         setting = Setting(tmp_path, mysql_url, receiver)
         with table_of(setting.write()), setting.start() as daemon:
             daemon.workers(2)
+            text = setting.path.read_text(encoding="utf-8")
+            setting.path.write_text(text.replace("supervisor:", "supervisor:\n  startup_timeout: 1s"), encoding="utf-8")
             os.kill(pid, signal.SIGSTOP)
             try:
                 daemon.signal(signal.SIGHUP)
                 daemon.wait_for("reload_started")
                 children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
                 daemon.wait_until(lambda: len(children.read_text("ascii").split()) == 3, "the check to run")
+                patience_s = time.monotonic() + 1.3
+                daemon.wait_until(lambda: time.monotonic() > patience_s, "it to wait longer than a worker may")
                 daemon.drain(1.0)
             finally:
                 os.kill(pid, signal.SIGCONT)
-            assert daemon.lines("reload_finished") == []
+            assert daemon.lines("reload_finished") + daemon.lines("worker_hung") == []
 
 
 def test_sigterm_during_the_daemons_boot_leaves_nothing_behind(sqlite_url: str, tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_a_reload_renews_one_worker_after_the_other(start: Start) -> None:
     daemon.signal()
     assert daemon.end()[0] == 0
     assert daemon.totals() == dict.fromkeys(range(3), ("DONE", 2, 2))
+    assert len(daemon.lines("worker_started", "check")) == 1, "an errand is no worker, and is not replaced"
 
 
 BUG = "RuntimeError: the loader has a bug"

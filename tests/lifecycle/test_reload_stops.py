@@ -52,7 +52,7 @@ def test_nothing_more_is_renewed_while_a_new_worker_is_given_up(start: Start) ->
     """What is between two settings by then goes back too, and its drain is not cut short."""
     daemon = start("--behaviour", "idle,busy,idle", "--tick", "totals")
     before = daemon.workers()
-    daemon.reload("--behaviour", "deaf_in_c,idle,crash_at_boot", "--heartbeat-limit", "0.3")
+    daemon.reload("--behaviour", "deaf_in_c,busy,crash_at_boot", "--heartbeat-limit", "0.3")
     line = daemon.wait_for("reload_stopped")[0]
     assert (line["worker"], line["renewed"], line["kept"]) == ("lane-01", 0, 2)
     assert daemon.workers()["lane-03"] == before["lane-03"]
@@ -61,7 +61,8 @@ def test_nothing_more_is_renewed_while_a_new_worker_is_given_up(start: Start) ->
     daemon.workers()
     daemon.signal()
     assert daemon.end()[0] == 0
-    assert daemon.totals()[1] == ("DONE", 3, 2), "busy, idle, and busy again"
+    assert daemon.totals()[1] == ("DONE", 3, 3), "the old settings, the new ones, and the old ones again"
+    assert {line["worker"] for line in daemon.lines("worker_killed")} == {"lane-01"}
 
 
 def test_a_worker_that_is_refused_just_after_it_came_up_stops_the_reload(start: Start) -> None:

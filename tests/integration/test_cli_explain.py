@@ -227,3 +227,17 @@ def test_what_a_row_holds_cannot_write_to_the_terminal(cli: Cli, table: Table) -
     said = cli("explain", event_id).ok()
     assert "\x1b" not in said
     assert "\\x1b[2J" in said
+
+
+def test_an_event_that_is_due_while_its_publisher_fails_knows_of_the_probe(cli: Cli, table: Table) -> None:
+    """G6: no free worker takes it then; the next thing to happen is a probe. One that was given back waits for none."""
+    failed = {"status": "retryable", "next_retry_at_ms": table.now_ms() - 1}
+    (refused,) = table.fill(1, **failed, last_error="im: HTTP 503")
+    (parked,) = table.fill(1, **failed, last_error="im: waiting for im, which is failing")
+    (given_back,) = table.fill(1, **failed)
+    probe = "next try as soon as a worker is free, or at the publisher's next probe, while it is failing"
+    for event_id in (refused, parked):
+        said = one(cli, event_id)[1]
+        assert probe in said
+        assert "or sooner" not in said
+    assert "probe" not in one(cli, given_back)[1]

@@ -10,8 +10,9 @@ import pytest
 from tests.integration.older import OLDER
 from tests.services.cli import Cli
 from tests.services.daemon import ROOT, write_config
-from tests.services.mariadb import execute
+from tests.services.mariadb import Server, execute
 
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PUBLISHERS = {"null": {"type": "null"}}
 USERS = ("outboxd_init", "outboxd_ops", "outboxd")
 NEW = ("enqueue", "--type", "T", "--room", "r", "--event-id")
@@ -19,7 +20,7 @@ NEW = ("enqueue", "--type", "T", "--room", "r", "--event-id")
 
 def grants(user: str) -> list[str]:
     """What the document grants to the user."""
-    (block,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "operations.md").read_text(), re.DOTALL)
+    (block,) = re.findall(r"## Rights on MySQL.*?```sql\n(.*?)```", DOCUMENT, re.DOTALL)
     found = [line for line in block.splitlines() if f"TO '{user}'@" in line]
     assert found, f"the document grants nothing to {user}"
     return found
@@ -96,3 +97,31 @@ def test_who_only_looks_needs_to_read_only(users: dict[str, Cli]) -> None:
     users["outboxd_ops"](*NEW, "e1", "{}").ok()
     for arguments in (("status",), ("explain", "e1"), ("dead", "list"), ("check",)):
         users["outboxd"](*arguments).ok()
+
+
+def test_a_server_that_is_read_only_fails_the_check(users: dict[str, Cli], mysql_server: Server) -> None:
+    """G10: the daemon would wait for ever; `check` says so, with no more rights than the daemon has."""
+    daemon = users["outboxd"]
+    assert "is there, up to date, and can be written" in daemon("check").ok()
+    execute(mysql_server.url, "SET GLOBAL read_only = 1")
+    try:
+        shown = daemon("check")
+    finally:
+        execute(mysql_server.url, "SET GLOBAL read_only = 0")
+    assert (shown.status, shown.err) == (1, "")
+    (line,) = [line for line in shown.out.splitlines() if line.startswith("failed")]
+    assert "table room_outbox" in line
+    assert "read-only" in line
+    assert "point database.url at the server that takes writes" in line
+
+
+def test_a_right_to_write_that_is_missing_fails_the_check(users: dict[str, Cli], mysql_url: str) -> None:
+    """SELECT alone lets the daemon connect, and then fails at the first claim."""
+    config = users["outboxd"].config
+    assert config is not None
+    user = re.findall(r"outboxd_[0-9a-f]{8}", config.read_text(encoding="utf-8"))[0]
+    server, _, database = mysql_url.rpartition("/")
+    execute(server, f"REVOKE UPDATE ON {database}.room_outbox FROM '{user}'@'%'")
+    said = users["outboxd"]("check").out
+    assert "cannot be written" in said
+    assert "docs/operations.md lists the grants" in said

@@ -86,20 +86,18 @@ def test_output_that_the_terminal_s_character_set_lacks_is_one_plain_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what to do about it."""
-    cli("enqueue", "--type", "T", "--room", "ä", "--event-id", "e2", "{}").ok()
-    monkeypatch.setenv("PYTHONIOENCODING", "ascii:strict")
+    cli("enqueue", "--type", "T", "--room", "房间", "--event-id", "e2", "{}").ok()
+    monkeypatch.setenv("PYTHONIOENCODING", "iso8859-1:strict")
     said = cli("explain", "e2", "--json").failed()
-    assert "cannot write the output: '\\xe4' is not in its character set ascii; set PYTHONUTF8=1" in said
+    assert "cannot write the output: '\\u623f' is not in its character set latin-1; set PYTHONUTF8=1" in said
 
 
 @pytest.mark.parametrize("module", ["click", "outboxd.cli.main", "outboxd.cli.status", "msgspec", "yaml"])
 def test_ctrl_c_while_it_is_loaded_is_one_line(tmp_path: Path, module: str) -> None:
     """Loading takes the better part of a command's time, so this is when most interrupts come."""
-    program = INTERRUPTED.format(module=module)
-    run = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    command = [sys.executable, "-c", INTERRUPTED.format(module=module)]
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60, check=False)
     assert (run.returncode, run.stdout, run.stderr) == (1, "", "outboxd: interrupted\n")
 
 

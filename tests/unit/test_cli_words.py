@@ -96,7 +96,7 @@ def test_a_rate_is_read(text: str | None, rate: float | None) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "-inf", "1e400", "1e-9", "1000001", "", "fast"])
 def test_what_is_no_rate_is_refused_with_its_bounds(text: str) -> None:
     """Infinite or no number, it would end in a division or in a sleep for ever."""
-    with pytest.raises(click.BadParameter, match="write a number from 0.001 to 1,000,000"):
+    with pytest.raises(click.BadParameter, match=r"write a number from 0\.001 to 1,000,000 "):
         words.read_rate(CONTEXT, PARAMETER, text)
 
 

@@ -1,5 +1,6 @@
 """docs/operations.md says what the program does: every command, option, exit status, signal and event of the log."""
 
+import ast
 import dataclasses
 import re
 from pathlib import Path
@@ -66,26 +67,37 @@ def test_every_event_of_the_log_is_documented_as_it_is_meant() -> None:
     assert dict(rows) == dict(log.EVENTS)
 
 
-def logged_levels() -> dict[str, set[str]]:
-    """Of every event, the levels that it is logged with: both stand in one line of the code."""
-    names = {name for name in vars(log) if getattr(log, name) in log.EVENTS}
+def logged_levels() -> tuple[dict[str, set[str]], set[str]]:
+    """Of every event, the levels in the calls that log it; and the events with a call whose level is computed."""
+    names = {name: value for name, value in vars(log).items() if isinstance(value, str) and value in log.EVENTS}
     found: dict[str, set[str]] = {event: set() for event in log.EVENTS}
+    computed: set[str] = set()
     for path in (ROOT / "outboxd").rglob("*.py"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            levels = re.findall(r"\blog\.(debug|info|warning|error)\(", line)
-            levels += [level.lower() for level in re.findall(r"\blogging\.(DEBUG|INFO|WARNING|ERROR)\b", line)]
-            for name in names.intersection(re.findall(r"\b[A-Z_]+\b", line)):
-                found[getattr(log, name)].update(levels)
-    return found
+        calls = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)]
+        for call in calls:
+            parts = [part for argument in call.args for part in ast.walk(argument)]
+            words = [part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "") for part in parts]
+            levels = {word.lower() for word in words if word in ("DEBUG", "INFO", "WARNING", "ERROR")}
+            named = getattr(call.func, "attr", "")
+            levels |= {named} & set(log.LEVELS)
+            for event in (names[word] for word in words if word in names):
+                found[event] |= levels
+                computed |= {event} if named == "log" and not levels else set()
+    return found, computed
 
 
 def test_every_event_is_documented_with_its_level() -> None:
     """Who sets log.level must know what is left out, and who alerts on `error` what that is."""
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| ([a-z, ]+) \| .* \|$", section("The log"), re.MULTILINE))
     assert rows.pop(log.LIBRARY_MESSAGE) == "its own"
-    logged = logged_levels()
+    documented = {event: set(levels.split(", ")) for event, levels in rows.items()}
+    logged, computed = logged_levels()
     assert logged.pop(log.LIBRARY_MESSAGE) == set()
-    assert {event: set(levels.split(", ")) for event, levels in rows.items()} == logged
+    assert documented.keys() == logged.keys()
+    fixed = {event for event in logged if event not in computed}
+    assert {event: documented[event] for event in fixed} == {event: logged[event] for event in fixed}
+    assert {event for event in computed if not logged[event] <= documented[event]} == set()
+    assert computed <= {log.WORKER_EXITED}, "say here whose levels only a reader can tell"
 
 
 def test_every_signal_that_is_handled_is_documented() -> None:
@@ -104,7 +116,7 @@ def test_what_the_documents_give_to_copy_is_plain_text() -> None:
 def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
     """Two places tell how long a column's text may be."""
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("For producers"), re.MULTILINE))
-    told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"at most (\d+) char", text))}
+    told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"(?i)at most (\d+) char", text))}
     assert told == enqueue.LIMITS
     assert {name for name, text in rows.items() if "ASCII" in text} == enqueue.ASCII
 

@@ -1,0 +1,81 @@
+"""What the documents give to copy works as it stands."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.services.cli import Cli
+from tests.services.daemon import ROOT, write_config
+from tests.services.find import program, require
+from tests.services.lanes import table_of
+from tests.services.mariadb import execute
+
+DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PUBLISHERS = {"null": {"type": "null"}}
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "outbox.yaml"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, config: Path, mysql_url: str) -> Cli:
+    write_config(config, mysql_url, PUBLISHERS)
+    made = Cli(tmp_path, config)
+    made("init-db").ok()
+    return made
+
+
+def examples(title: str, language: str) -> list[str]:
+    """What the document gives to copy under a heading."""
+    section = DOCUMENT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    found = re.findall(rf"```{language}\n(.*?)```", section, re.DOTALL)
+    assert found
+    return found
+
+
+def test_what_producers_are_told_to_write_is_relayed(cli: Cli, mysql_url: str) -> None:
+    """Copied as it stands. The delayed one waits for its time."""
+    execute(mysql_url, *examples("For producers", "sql"))
+    cli("run", "--until-empty")
+    ids = ("7f0c-1", "7f0c-2", "7f0c-3", "7f0c-4")
+    stories = [event for name in ids for event in cli("explain", name, "--json").json["events"]]
+    assert [story["state"] for story in stories] == ["delivered"] * 4 + ["delayed"]
+    assert stories[1]["event"]["app_code"] == "shop"
+    assert 590_000 < stories[-1]["next_try_ms"] - stories[-1]["event"]["created_at_ms"] <= 601_000
+
+
+def test_the_readme_s_example_can_be_copied(cli: Cli, mysql_url: str) -> None:
+    """It is the first thing that is tried."""
+    execute(mysql_url, *re.findall(r"```sql\n(.*?)```", README, re.DOTALL))
+    (typed,) = re.findall(r"^outboxd --config outbox.yaml (explain .*?)  ", README, re.MULTILINE)
+    assert "RoomCreated" in cli(*typed.split()).ok()
+
+
+def test_the_clean_up_that_is_given_to_copy_deletes_old_delivered_rows_only(
+    config: Path, mysql_url: str, tmp_path: Path
+) -> None:
+    """Several rounds of it; what is not delivered, or was only just, stays."""
+    parts = urlsplit(mysql_url)
+    client = require("mysql-client", program("mariadb", "mysql"), "there is no mysql client")
+    (loop,) = examples("Delivered rows", "sh")
+    login = f"{client} --no-defaults --host={parts.hostname} --port={parts.port} --user={parts.username or 'root'}"
+    (tmp_path / "mysql").write_text(f'#!/bin/sh\nexec {login} "$@"\n')
+    (tmp_path / "mysql").chmod(0o755)
+    with table_of(write_config(config, mysql_url, PUBLISHERS)) as table:
+        now = table.now_ms()
+        table.fill(7, status="delivered", delivered_at_ms=now - 8 * DAY_MS)
+        table.fill(3, status="delivered", delivered_at_ms=now - 6 * DAY_MS)
+        table.fill(1, status="failed", updated_at_ms=now - 8 * DAY_MS)
+        table.fill(1, created_at_ms=now - 8 * DAY_MS)
+        copied = loop.replace(" app ", f" {parts.path.strip('/')} ").replace("LIMIT 5000", "LIMIT 2")
+        environ = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
+        subprocess.run(["sh", "-euc", copied], env=environ, timeout=60, check=True)
+        assert table.by_status() == {"delivered": 3, "failed": 1, "pending": 1}

@@ -26,7 +26,15 @@ class StoreUnavailable(StoreError):
 
 
 class CommitInDoubt(StoreUnavailable):
-    """The connection broke while a COMMIT was under way: all of the transaction stands, or nothing of it."""
+    """The connection broke while a COMMIT was under way: all of the transaction stands, or nothing of it.
+
+    token, ids: the claim that was in it, 0 and () where there was none; `Store.fetch` tells what became of it.
+    """
+
+    def __init__(self, text: str, token: int = 0, ids: tuple[int, ...] = ()) -> None:
+        self.token = token
+        self.ids = ids
+        super().__init__(text)
 
 
 class StoreConflict(StoreError):

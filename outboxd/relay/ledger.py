@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
+from outboxd.errors import CommitInDoubt
 from outboxd.publishers.fanout import Fanout
 from outboxd.publishers.route import Item
 from outboxd.relay import policy
@@ -205,12 +206,10 @@ class Ledger:
 
     # a connection lost and found
 
-    def note_doubt(self, store: Store | None) -> None:
+    def note_doubt(self, error: CommitInDoubt) -> None:
         """Remember a claim whose COMMIT got no answer."""
-        if store is not None:
-            token, ids = store.in_doubt()
-            if token:
-                self._doubt = (token, ids, *self._asked)
+        if error.token:
+            self._doubt = (error.token, error.ids, *self._asked)
 
     def recover(self, store: Store, now_s: float) -> None:
         """First of all on a new connection: settle what is owed, find the claim in doubt, renew every lease."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
-from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.publishers.fanout import NONE, Fanout
 from outboxd.relay.drain import Drain, guard_drain
 from outboxd.relay.ledger import Ledger
@@ -121,7 +121,8 @@ class Worker:
                 log.info(log.WORKER_BATCH_FAILED, error=str(error))
                 self._not_before_s = time.monotonic() + CONFLICT_PAUSE_S * (1 + random.random())
             except StoreUnavailable as error:
-                self._ledger.note_doubt(self._link.store)
+                if isinstance(error, CommitInDoubt):
+                    self._ledger.note_doubt(error)
                 self._link.lost(error)
         self._fanout.pump(time.monotonic())
         return took

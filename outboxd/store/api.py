@@ -131,12 +131,8 @@ class Store(Protocol):
 
         Claim: rows that are due by the database's clock, not leased (`lock_until_ms <= now`), passing over rows that
         another transaction has locked; fresh rows by id behind floors.fresh_id, due rows by (due_at_ms, id) behind
-        theirs. No two live claims ever hold the same row (G2). Raises CommitInDoubt with `claim` told by `in_doubt`.
+        theirs. No two live claims ever hold the same row (G2). CommitInDoubt names the claim.
         """
-
-    def in_doubt(self) -> tuple[int, tuple[int, ...]]:
-        """(token, ids) of the claim of the last exchange that raised CommitInDoubt; (0, ()) otherwise. Works on a
-        closed store."""
 
     def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:
         """Which of the rows the claim still holds."""

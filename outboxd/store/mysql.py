@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from outboxd.config.schema import Lane
-from outboxd.errors import CommitInDoubt, StoreConflict
+from outboxd.errors import StoreConflict
 from outboxd.event import Event
-from outboxd.store import claiming, statements
+from outboxd.store import statements
 from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
+from outboxd.store.exchange import exchange
 from outboxd.store.mysql_connection import MysqlConnection
 
 CHUNK = 1000
@@ -25,11 +26,9 @@ REPEAT_WITHIN_S = 0.5
 MOST_CLAIMS = 4
 """Delivered rows of more claims than these are settled by one statement instead of one for each claim."""
 
-NOTHING_SETTLED = Settled()
-
 
 class MysqlStore:
-    """Implements store.api.Store and, for claims, store.claiming.Table."""
+    """Implements store.api.Store and, for claims, store.exchange.Table."""
 
     def __init__(self, connection: MysqlConnection, lane: Lane) -> None:
         self._db = connection
@@ -38,7 +37,6 @@ class MysqlStore:
             name: statements.render(sql, "mysql", lane.name, lane.columns)
             for name, sql in statements.load("mysql").items()
         }
-        self._doubt: tuple[int, tuple[int, ...]] = (0, ())
 
     def peek(self, floors: Floors) -> Peek:
         params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
@@ -47,46 +45,19 @@ class MysqlStore:
         return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
 
     def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
-        self._doubt = (0, ())
-        if not settlements and want is None:
-            return NOTHING_SETTLED, Claim(0, floors=floors)
         until_s = time.monotonic() + REPEAT_WITHIN_S
         for attempt in range(1, REPEATS + 1):
             try:
-                return self._transaction(settlements, want, floors)
+                return exchange(self, self._db, self._lane, settlements, want, floors)
             except StoreConflict:
                 if attempt == REPEATS or time.monotonic() > until_s:
                     raise
                 time.sleep(random.uniform(0.005, 0.02) * attempt)
         raise AssertionError("unreachable: the last repeat returns or raises")
 
-    def _transaction(
-        self, settlements: Sequence[Settlement], want: Want | None, floors: Floors
-    ) -> tuple[Settled, Claim]:
-        self._db.begin()
-        settled, claim = NOTHING_SETTLED, Claim(0, floors=floors)
-        try:
-            if settlements:
-                settled = self._settle(settlements)
-            if want is not None:
-                claim = claiming.claim(self, self._lane, want, floors)
-        except BaseException:
-            self._db.rollback()
-            raise
-        try:
-            self._db.commit()
-        except CommitInDoubt:
-            taken = (*claim.events, *(event for event, _ in claim.oversize))
-            self._doubt = (claim.token, tuple(event.id for event in taken))
-            raise
-        return settled, claim
-
-    def in_doubt(self) -> tuple[int, tuple[int, ...]]:
-        return self._doubt
-
     # settle
 
-    def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
         usual: dict[int, list[Settlement]] = {}
         each: list[Settlement] = []
         for settlement in settlements:

@@ -8,19 +8,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outboxd.config.schema import Lane
-from outboxd.errors import CommitInDoubt
 from outboxd.event import Event
-from outboxd.store import claiming, statements
+from outboxd.store import statements
 from outboxd.store.api import FRESH, Claim, Floors, Peek, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.connection import Connection
+from outboxd.store.exchange import exchange
 from outboxd.store.migrate import create_missing, verify
-
-NOTHING_SETTLED = Settled()
 
 
 class SqliteStore:
-    """Implements store.api.Store and, for claims, store.claiming.Table."""
+    """Implements store.api.Store and, for claims, store.exchange.Table."""
 
     def __init__(self, connection: Connection, lane: Lane) -> None:
         self._db = connection
@@ -29,7 +27,6 @@ class SqliteStore:
         # SQLite takes an unknown name in quotes for a text: a column that is missing would not be noticed later.
         verify(connection, lane)
         self._sql = _statements(lane, _due_index(connection, lane))
-        self._doubt: tuple[int, tuple[int, ...]] = (0, ())
 
     def peek(self, floors: Floors) -> Peek:
         params = {
@@ -43,31 +40,9 @@ class SqliteStore:
         return Peek(now_ms=now_ms, paused=bool(paused), fresh=bool(fresh), due=bool(due))
 
     def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
-        self._doubt = (0, ())
-        settled, claim = NOTHING_SETTLED, Claim(0, floors=floors)
-        if not settlements and want is None:
-            return settled, claim
-        self._db.begin()
-        try:
-            if settlements:
-                settled = self._settle(settlements)
-            if want is not None:
-                claim = claiming.claim(self, self._lane, want, floors)
-        except BaseException:
-            self._db.rollback()
-            raise
-        try:
-            self._db.commit()
-        except CommitInDoubt:
-            taken = (*claim.events, *(event for event, _ in claim.oversize))
-            self._doubt = (claim.token, tuple(event.id for event in taken))
-            raise
-        return settled, claim
+        return exchange(self, self._db, self._lane, settlements, want, floors)
 
-    def in_doubt(self) -> tuple[int, tuple[int, ...]]:
-        return self._doubt
-
-    def _settle(self, settlements: Sequence[Settlement]) -> Settled:
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
         unchanged = [
             settlement for settlement in settlements if not self._db.execute(self._sql["settle"], _row(settlement))
         ]

@@ -219,15 +219,6 @@ def test_a_closed_store_is_unavailable(store: Store) -> None:
 
 
 def test_an_exchange_of_nothing_is_nothing(store: Store, table: Table) -> None:
-    """And leaves no claim in doubt."""
+    """No statement is sent, no claim made."""
     settled, claim = store.exchange((), None, ZERO)
-    assert (settled, claim.events) == (Settled(), ())
-    assert store.in_doubt() == (0, ())
-
-
-def test_no_claim_is_in_doubt_after_an_exchange_that_ended(store: Store, table: Table, want: Wants) -> None:
-    """Only a COMMIT without an answer leaves one; a closed store can still be asked."""
-    table.insert()
-    claim_all(store, want())
-    store.close()
-    assert store.in_doubt() == (0, ())
+    assert (settled, claim.events, claim.token) == (Settled(), (), 0)

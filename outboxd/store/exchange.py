@@ -1,15 +1,20 @@
-"""A claim, inside the transaction that the store has begun: look, choose, take, read long payloads."""
+"""Settle and claim in one transaction: look, choose, take, read long payloads. Shared by the stores."""
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
 from typing import Protocol
 
-from outboxd.store.api import FRESH, Claim, Floors, Want
+from outboxd.errors import CommitInDoubt
+from outboxd.store.api import FRESH, Claim, Floors, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, choose, events_of, floors_after, missing_payloads
+from outboxd.store.connection import Connection
 
 
 class Table(Protocol):
-    """What a store can do with its table."""
+    """What a store can do with its table, inside a transaction."""
+
+    def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        """Write outcomes, each fenced by its claim."""
 
     def look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
         """Candidate rows, locked: `claim_equal`, those of one due value behind an id; `claim_range`, of due and later
@@ -22,8 +27,36 @@ class Table(Protocol):
         """One row's envelope."""
 
 
-def claim(table: Table, lane: str, want: Want, floors: Floors) -> Claim:
-    """Take what the worker wants; see Store.exchange."""
+def exchange(
+    table: Table,
+    connection: Connection,
+    lane: str,
+    settlements: Sequence[Settlement],
+    want: Want | None,
+    floors: Floors,
+) -> tuple[Settled, Claim]:
+    """Store.exchange, once: a conflict is the caller's to repeat."""
+    settled, claimed = Settled(), Claim(0, floors=floors)
+    if not settlements and want is None:
+        return settled, claimed
+    connection.begin()
+    try:
+        if settlements:
+            settled = table.settle(settlements)
+        if want is not None:
+            claimed = _claim(table, lane, want, floors)
+    except BaseException:
+        connection.rollback()
+        raise
+    try:
+        connection.commit()
+    except CommitInDoubt as error:
+        taken = (*claimed.events, *(event for event, _ in claimed.oversize))
+        raise CommitInDoubt(str(error), claimed.token, tuple(event.id for event in taken)) from error
+    return settled, claimed
+
+
+def _claim(table: Table, lane: str, want: Want, floors: Floors) -> Claim:
     if want.limit <= 0:
         return Claim(want.token, floors=floors)
     candidates, fresh_left, due_left = _candidates(table, want, floors)

@@ -1,0 +1,128 @@
+"""A COMMIT whose answer is lost: the worker finds out on its next connection what became of it (G1, G2, G8)."""
+
+import random
+import time
+
+import pytest
+
+from outboxd import vitals
+from outboxd.config.load import parse
+from outboxd.config.schema import Config, Null
+from outboxd.errors import CommitInDoubt
+from outboxd.publishers import open_publisher
+from outboxd.relay.ledger import Ledger
+from outboxd.relay.planner import Take
+from outboxd.relay.routes import open_fanout
+from outboxd.store import open_store
+from outboxd.store.api import ZERO, Store, Want
+from outboxd.supervisor.scoreboard import Scoreboard
+from tests.services.lanes import Table, table_of
+
+CONFIG = """
+database: {{url: "{url}"}}
+outbox_worker: {{direct: [nothing]}}
+publishers: {{nothing: {{type: "null"}}}}
+"""
+
+
+def lose_the_answer(store: Store, monkeypatch: pytest.MonkeyPatch, after_commit: bool) -> None:
+    """The next COMMIT of this session breaks the connection, after the server has made it or before it could."""
+    connection = store._db  # type: ignore[attr-defined]  # the fault is the network's, below the store
+    commit = connection.commit
+
+    def broken() -> None:
+        if after_commit:
+            commit()
+        connection.close()
+        raise CommitInDoubt("COMMIT failed: lost connection (2013)")
+
+    monkeypatch.setattr(connection, "commit", broken)
+
+
+class Relay:
+    """A worker's ledger over a real store and the null publisher, turned by hand."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.lane = config.lanes["room_outbox"]
+        publisher = Null(name="nothing")
+        self.fanout = open_fanout(self.lane, [publisher], open_publisher)
+        board = Scoreboard(1)
+        self.slot = board.slot(0)
+        self.ledger = Ledger(self.lane, self.fanout, self.slot, random.random)
+        self.store = self.connect()
+
+    def connect(self) -> Store:
+        """A new session."""
+        return open_store(self.config.database, self.lane)
+
+    def take(self, limit: int = 10) -> Take:
+        """A claim."""
+        want = Want(random.getrandbits(62) | 1, "node/room_outbox-01", 15_000, limit, 2**20, 2**20, idle=True)
+        return Take(want, ZERO, False)
+
+    def publish(self) -> None:
+        """Hand over what waits and take in what came of it."""
+        for _ in range(3):  # the first one goes alone, as a probe
+            self.fanout.pump(time.monotonic())
+            self.ledger.collect(time.monotonic())
+
+    def total(self, index: int) -> int:
+        """One of the slot's totals."""
+        return self.slot.read().totals[index]
+
+
+@pytest.fixture
+def relay(database_url: str) -> Relay:
+    """Its lane exists."""
+    config = parse(CONFIG.format(url=database_url), {}, "the test")
+    with table_of(config):
+        return Relay(config)
+
+
+@pytest.mark.parametrize("after_commit", [True, False], ids=["committed", "not committed"])
+def test_a_claim_whose_commit_got_no_answer_is_looked_up(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, after_commit: bool
+) -> None:
+    """G8: what was claimed is published by its claimer at once, no lease has to run out; what was not is untouched."""
+    with table_of(relay.config) as table:
+        table.fill(10)
+        lose_the_answer(relay.store, monkeypatch, after_commit)
+        with pytest.raises(CommitInDoubt) as raised:
+            relay.ledger.exchange(relay.store, relay.take(), time.monotonic())
+        relay.ledger.note_doubt(raised.value)
+        assert relay.ledger.count == 0
+        again = relay.connect()
+        relay.ledger.recover(again, time.monotonic())
+        assert relay.ledger.count == (10 if after_commit else 0)
+        if not after_commit:
+            assert table.by_status() == {"pending": 10}
+            return
+        relay.publish()
+        relay.ledger.exchange(again, None, time.monotonic())
+        assert _ends(table) == {("delivered", 0)}
+        assert relay.total(vitals.LEASE_LOST) == 0
+
+
+@pytest.mark.parametrize("after_commit", [True, False], ids=["committed", "not committed"])
+def test_a_settle_whose_commit_got_no_answer_is_made_again(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, after_commit: bool
+) -> None:
+    """G3: the token in the row tells that it was our own work; nothing counts as lost, nothing is published again."""
+    with table_of(relay.config) as table:
+        table.fill(10)
+        relay.ledger.exchange(relay.store, relay.take(), time.monotonic())
+        relay.publish()
+        lose_the_answer(relay.store, monkeypatch, after_commit)
+        with pytest.raises(CommitInDoubt) as raised:
+            relay.ledger.exchange(relay.store, None, time.monotonic())
+        relay.ledger.note_doubt(raised.value)
+        assert relay.ledger.count == 10, "held until a settle has answered"
+        relay.ledger.recover(relay.connect(), time.monotonic())
+        assert relay.ledger.count == 0
+        assert _ends(table) == {("delivered", 0)}
+        assert (relay.total(vitals.LEASE_LOST), relay.total(vitals.DELIVERED)) == (0, 10)
+
+
+def _ends(table: Table) -> set[tuple[object, object]]:
+    return {(row["status"], row["retry_count"]) for row in table.rows()}

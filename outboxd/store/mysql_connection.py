@@ -16,7 +16,10 @@ from outboxd.errors import CommitInDoubt, StoreConflict, StoreError, StoreRefuse
 from outboxd.store.connection import NO_PARAMS, Params, Row
 
 # Numbers: MySQL's and MariaDB's error references. Classes of the driver say nothing: 1054 is an OperationalError too.
-CONFLICT = frozenset({1205, 1213, 3572})  # lock wait, deadlock, NOWAIT
+CONFLICT = frozenset({
+    1020, 1205, 1213, 1412,  # record changed, lock wait, deadlock, table definition changed: repeat the transaction
+    3101, 3572,  # rolled back by group replication, NOWAIT
+})  # fmt: skip
 AWAY = frozenset({
     1021, 1030, 1114,  # disk full, storage engine, table full
     1040, 1203, 1226,  # too many connections, of this user, resources of this user
@@ -43,7 +46,7 @@ def _driver_form(sql: str) -> str:
     return _PARAM.sub(r"%(\1)s", sql.replace("%", "%%"))
 
 
-def translated(error: MySQLdb.Error, doing: str) -> StoreError:
+def translated(error: Exception, doing: str) -> StoreError:
     """Our own error for a driver's, by its number; `doing` says what failed."""
     number = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     text = f"{doing}: {error.args[1] if len(error.args) > 1 else error} ({number})"

@@ -28,6 +28,10 @@ TOTALS = (
 ) = range(len(TOTALS))  # fmt: skip
 
 
+EXIT_OK, EXIT_CRASH, EXIT_NEEDS_PERSON = 0, 70, 78
+"""A child's exit statuses: asked to stop or done; crashed; no restart mends it, and the log says what would."""
+
+
 class Slot(Protocol):
     """The child's side of its slot: each call is a store or two in shared memory."""
 

@@ -14,10 +14,9 @@ from outboxd.cli.preflight import MARGIN_S, limit_s, refusals
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import ConfigError
 from outboxd.redact import clip, redact
-from outboxd.supervisor.child import EXIT_OK
 from outboxd.supervisor.reload import EXIT_REFUSED, Plan
 from outboxd.supervisor.spawn import ChildContext, Role
-from outboxd.vitals import State
+from outboxd.vitals import EXIT_OK, State
 
 NEEDS_RESTART = ("node_id", "database")
 """Sections and keys that cannot change while the daemon runs."""

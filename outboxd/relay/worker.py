@@ -29,8 +29,6 @@ LONGEST_WAIT_S = 1.0
 WORKER_ID_CHARACTERS = 64
 """The width of the column `worker_id`."""
 
-EXIT_DONE, EXIT_REFUSED = 0, 78
-
 
 def run_worker(
     context: vitals.Context,
@@ -48,10 +46,10 @@ def run_worker(
         return Worker(context, lane, open_store, open_fanout(), until_empty).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
-        return EXIT_REFUSED
+        return vitals.EXIT_NEEDS_PERSON
     except PublisherError as error:
         log.error(log.PUBLISHER_REFUSED, error=str(error))
-        return EXIT_REFUSED
+        return vitals.EXIT_NEEDS_PERSON
 
 
 def fitting(worker_id: str) -> str:
@@ -230,5 +228,5 @@ class Worker:
         self._waiting.close()
         if self._drain is not None:
             log.info(log.DRAIN_FINISHED, unsettled=self._ledger.count, took_s=round(self._drain.age_s(), 2))
-        return EXIT_DONE
+        return vitals.EXIT_OK
 

@@ -24,7 +24,8 @@ COUNT_CAP = 100_000
 UNPUBLISHED = frozenset({"pending", "retryable", "delivering"})
 
 _BY = 128  # characters of outboxd_lane.paused_by
-_LIMITS = {"event_id": 64, "event_type": 64, "room_id": 64, "app_code": 32, "content_type": 64}
+LIMITS = {"event_id": 64, "event_type": 64, "room_id": 64, "app_code": 32, "content_type": 64}
+"""Characters that a column takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +111,7 @@ def _refuse_duplicate(desk: Desk, event: NewEvent, key: Params) -> None:
 
 def _check(event: NewEvent) -> None:
     """What MySQL would refuse or, in the wrong mode, cut; SQLite would take it all."""
-    for name, limit in _LIMITS.items():
+    for name, limit in LIMITS.items():
         value = getattr(event, name)
         if len(value) > limit:
             raise StoreRefused(f"{name} has {len(value)} characters: {limit} is the most")

@@ -19,11 +19,7 @@ from dataclasses import dataclass
 
 from outboxd import backoff
 from outboxd.supervisor.scoreboard import SlotView
-from outboxd.vitals import State
-
-EXIT_OK = 0
-EXIT_CRASH = 70
-EXIT_NEEDS_PERSON = 78
+from outboxd.vitals import EXIT_NEEDS_PERSON, EXIT_OK, State
 
 HANG_DUMP_S = 1.0
 """From SIGABRT, at which a child's faulthandler dumps its threads, to SIGKILL."""

@@ -16,7 +16,7 @@ from outboxd.supervisor import child
 from outboxd.supervisor.child import Abandon, Action, Child, Exit, Limits, Signal, Spawn, decode
 from outboxd.supervisor.scoreboard import Scoreboard, Slot
 from outboxd.supervisor.spawn import Role, spawn
-from outboxd.vitals import State
+from outboxd.vitals import EXIT_NEEDS_PERSON, EXIT_OK, State
 
 SPARE_SLOTS = 1024
 """Room for workers that a reload adds. A page of memory is used once a slot on it is."""
@@ -148,7 +148,7 @@ class Children:
 
     def _exited(self, member: Member, how: Exit, now_s: float) -> None:
         ended = member.child
-        is_expected = how.code in (child.EXIT_OK, child.EXIT_NEEDS_PERSON) or ended.state is State.KILLING
+        is_expected = how.code in (EXIT_OK, EXIT_NEEDS_PERSON) or ended.state is State.KILLING
         level = logging.DEBUG if member.role.is_errand else logging.INFO if is_expected else logging.ERROR
         text = "killed (out of memory?)" if how.signum == signal.SIGKILL and not ended.kill_sent else str(how)
         ran_s = round(now_s - ended.started_s, 3)

@@ -14,14 +14,13 @@ from collections.abc import Callable
 
 from outboxd import log
 from outboxd.errors import ConfigError, OutboxdError
-from outboxd.supervisor.child import EXIT_NEEDS_PERSON
 from outboxd.supervisor.children import Children
 from outboxd.supervisor.reload import Plan, Reload
 from outboxd.supervisor.report import log_slots, status_line
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.signals import Signals
 from outboxd.supervisor.systemd import Notifier, Phase
-from outboxd.vitals import State
+from outboxd.vitals import EXIT_NEEDS_PERSON, State
 
 _TICK_S = 0.5
 ONE_ASKING_S = 0.2

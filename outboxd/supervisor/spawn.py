@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from outboxd import log
-from outboxd.supervisor.child import EXIT_CRASH, EXIT_OK
 from outboxd.supervisor.scoreboard import Slot
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS, Stop, reset_in_child
+from outboxd.vitals import EXIT_CRASH, EXIT_OK
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15

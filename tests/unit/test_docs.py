@@ -12,6 +12,7 @@ from outboxd import log
 from outboxd.cli import enqueue, shared, story
 from outboxd.cli.main import COMMANDS, cli
 from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
+from outboxd.store import desk
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
 
@@ -117,7 +118,7 @@ def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
     """Two places tell how long a column's text may be."""
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("For producers"), re.MULTILINE))
     told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"(?i)at most (\d+) char", text))}
-    assert told == enqueue.LIMITS
+    assert told == desk.LIMITS
     assert {name for name, text in rows.items() if "ASCII" in text} == enqueue.ASCII
 
 

@@ -4,7 +4,12 @@ States: `half_open` (a process starts so: its first publish is a lone probe), `c
 probes, one at a time, each with another event, further and further apart). It opens after `distinct_events` different
 events failed in a row with no success between, so one event alone can never open it (G7), and after `dead_brake`
 different events in a row ended in Dead, so that a broken deployment of the receiver buries no backlog.
+
+A receiver that fails at random never fails often enough in a row. So a failure is not blamed on its event either while
+as many different events failed among the last outcomes (MEMORY times as many), whether in a row or not.
 """
+
+from collections import deque
 
 from outboxd.backoff import exponential
 from outboxd.config.schema import Breaker as Settings
@@ -13,6 +18,9 @@ from outboxd.event import INVALID, PARKED, Dead, Delivered, Outcome, Retry
 HALF_OPEN = "half_open"
 CLOSED = "closed"
 OPEN = "open"
+
+MEMORY = 4
+"""`distinct_events` different failures are an outage of the publisher among so many times as many outcomes."""
 
 REMEMBERED = 1000
 """Events remembered as having failed while probing; the oldest are forgotten."""
@@ -33,7 +41,9 @@ class Breaker:
         self._probing: int | None = None
         self._failed: set[int] = set()
         self._dead: set[int] = set()
-        self._successes = 0
+        self._recent: deque[int | None] = deque(maxlen=MEMORY * settings.distinct_events)
+        self._in_a_row = 0
+        self._spells = 0
         self._failed_probing: dict[int, int] = {}
 
     @property
@@ -76,7 +86,10 @@ class Breaker:
         if was_probe:
             self._probing = None
         if isinstance(outcome, Delivered):
-            self._successes += 1
+            self._in_a_row += 1
+            if self._in_a_row == self._settings.distinct_events:
+                self._spells += 1
+            self._recent.append(None)
             self._close()
             return outcome
         if outcome.reason in (INVALID, PARKED):  # judged on this side: it says nothing about the receiver
@@ -90,6 +103,7 @@ class Breaker:
             if was_probe:
                 self._put_off(now_s)
             return Retry(PARKED, f"held, since the receiver refuses everything: {outcome.error}", counted=False)
+        self._recent.append(None)
         if self.state != CLOSED:
             self._close()  # the receiver is there and judges events
         self._note_start(now_s)
@@ -105,11 +119,14 @@ class Breaker:
         blamed_on_event = outcome.counted
         self._note_start(now_s)
         self._failed.add(event_id)
+        self._in_a_row = 0
+        if event_id not in self._recent:  # one event must not fill the memory
+            self._recent.append(event_id)
         if self.state == CLOSED:
             if len(self._failed) >= self._settings.distinct_events:
                 self._open(now_s)
-            return outcome
-        counted = blamed_on_event and (lone or self._another_succeeded_since(event_id))
+            return _uncounted(outcome) if self._others_fail(event_id) else outcome
+        counted = blamed_on_event and (lone or self._was_well_since(event_id))
         if blamed_on_event:
             self._remember(event_id)
         if was_probe:
@@ -118,12 +135,18 @@ class Breaker:
             self.state = OPEN
         return outcome if counted == outcome.counted else _uncounted(outcome)
 
-    def _another_succeeded_since(self, event_id: int) -> bool:
-        return self._failed_probing.get(event_id, self._successes) < self._successes
+    def _others_fail(self, event_id: int) -> bool:
+        """Have so many others failed lately that one more failure says nothing about this event?"""
+        others = sum(other is not None and other != event_id for other in self._recent)
+        return others >= self._settings.distinct_events - 1
+
+    def _was_well_since(self, event_id: int) -> bool:
+        """Has the receiver worked for others, in a row, since the event last failed as a probe?"""
+        return self._failed_probing.get(event_id, self._spells) < self._spells
 
     def _remember(self, event_id: int) -> None:
         self._failed_probing.pop(event_id, None)
-        self._failed_probing[event_id] = self._successes
+        self._failed_probing[event_id] = self._spells
         while len(self._failed_probing) > REMEMBERED:
             del self._failed_probing[next(iter(self._failed_probing))]
 

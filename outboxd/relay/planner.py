@@ -18,6 +18,10 @@ SWEEP_SHARE = 50
 SWEEP_MOST_S = 60.0
 PARKED_SHARE = 4
 """While a publisher is broken, one claim in so many takes parked rows; the rest are left to the healthy ones."""
+PARKED_PAUSE = 40
+"""And after such a claim none does for so many times its duration: a parked row costs more than its claim, since it is
+written once more, and a million of them come due again and again."""
+PARKED_PAUSE_MOST_S = 5.0
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -64,6 +68,7 @@ class Planner:
         self._fresh = False
         self._due = False
         self._claims = 0
+        self._parked_from_s = 0.0
         self._full = False
         self._suspects = False
         self._suspects_from_s = 0.0
@@ -106,7 +111,8 @@ class Planner:
         fresh, due = self._fresh, self._due
         if not holding.all_closed and fresh and due:
             # Parked rows are most of the due ones now; a probe prefers an event that has not failed yet.
-            due = holding.appetite == ALL and self._claims % PARKED_SHARE == 0
+            in_turn = self._claims % PARKED_SHARE == 0 and now_s >= self._parked_from_s
+            due = holding.appetite == ALL and in_turn
         limit = self._lane.batch_size if holding.appetite == ALL else 1
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
         return Take(want, ZERO if self._sweeping else self.floors, self._sweeping)
@@ -153,6 +159,7 @@ class Planner:
             self._fresh = found_fresh
         if take.want.due:
             self._due = found_due
+            self._parked_from_s = now_s + min(PARKED_PAUSE_MOST_S, PARKED_PAUSE * took_s)
         self._full = claim.cut_by_budget and not claim.events
         self._note_suspects(take, claim, now_s)
         if take.sweep:

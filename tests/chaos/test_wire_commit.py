@@ -1,0 +1,38 @@
+"""The connection to the database breaks at the worst moments of a transaction, under load, at the real daemon."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.services.chaos import scaled
+from tests.services.proxy_rules import CUT, RESET
+from tests.services.wired import CLAIM, SETTLE, wired
+
+EVENTS = scaled(3000, 300)
+CUTS = scaled(40, 5)
+
+
+@pytest.mark.parametrize("within", [CLAIM, SETTLE], ids=["claim", "settle"])
+@pytest.mark.parametrize("after", [False, True], ids=["not committed", "committed"])
+def test_a_commit_without_an_answer_loses_and_repeats_nothing(
+    mysql_url: str, tmp_path: Path, within: str, after: bool
+) -> None:
+    """G1, G8: cut before the COMMIT has reached the server, and when it is made but its answer is lost. The worker
+    finds out which of the two: what it claimed it publishes at once, what it settled it does not publish again."""
+    with wired(mysql_url, tmp_path, EVENTS) as run:
+        rule = run.proxy.rule("^commit", CUT, after=after, within=within, every=3, times=CUTS)
+        run.wait_for_end()
+        assert rule.hits == CUTS
+        run.check_delivered_once()
+        run.check_log()
+
+
+def test_a_connection_that_breaks_between_publish_and_settle_is_replaced(mysql_url: str, tmp_path: Path) -> None:
+    """G1, G8: outcomes are settled from memory on the next connection, nothing is published again."""
+    with wired(mysql_url, tmp_path, EVENTS) as run:
+        rules = [run.proxy.rule(SETTLE, fault, every=3, times=CUTS) for fault in (CUT, RESET)]
+        rules.append(run.proxy.rule(SETTLE, CUT, after=True, every=4, times=CUTS))
+        run.wait_for_end()
+        assert [rule.hits for rule in rules] == [CUTS] * 3
+        run.check_delivered_once()
+        run.check_log()

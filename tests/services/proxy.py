@@ -21,7 +21,7 @@ from tests.services.proxy_link import NEVER_S, READ_BYTES, Link, Pipe, listening
 from tests.services.proxy_rules import GREETING, LOGIN, Fault, Rule
 
 DEADLOCK = 1213
-"""It undoes the whole transaction; of other errors only the statement is not executed."""
+"""It undoes the whole transaction, as does any failure of COMMIT; else only the statement is not executed."""
 
 
 class Proxy:
@@ -252,7 +252,7 @@ class Proxy:
                 link.answer = None if fault else self._fault(link, text, after=True)
                 link.note(text)
             if fault is not None and fault.kind == "error":
-                self._fail(link, int(fault.number), sent[3] + 1)
+                self._fail(link, text or "", int(fault.number), sent[3] + 1)
             else:
                 self._pass_on(link, link.to_server, sent, fault)
 
@@ -275,9 +275,9 @@ class Proxy:
     def _fault(self, link: Link, text: str, after: bool) -> Fault | None:
         return next((rule.fault for rule in self._rules if rule.strikes(text, link.transaction, after)), None)
 
-    def _fail(self, link: Link, number: int, sequence: int) -> None:
+    def _fail(self, link: Link, text: str, number: int, sequence: int) -> None:
         """Let a statement fail that the server has not seen."""
-        if number == DEADLOCK:
+        if number == DEADLOCK or text.upper() == "COMMIT":
             link.answer = Fault("error", number)
             link.to_server.put(mysql_wire.query("ROLLBACK"))
         else:

@@ -32,8 +32,9 @@ def delay(seconds: float) -> Fault:
 
 
 def error(number: int) -> Fault:
-    """The client is told of this error. Before: the server does not execute the statement; of 1213 it is made to roll
-    the transaction back, as it does by itself. After: in place of the answer (of a statement without rows)."""
+    """The client is told of this error. Before: the server does not execute the statement; of 1213, and of any number
+    at COMMIT, it is made to roll the transaction back, as it does by itself (a COMMIT that waits too long for a lock on
+    all tables fails with 1205, and is undone). After: in place of the answer (of a statement without rows)."""
     return Fault("error", number)
 
 
@@ -41,6 +42,7 @@ class Rule:
     """A fault and the statements that meet it: `Proxy.rule` says what the arguments mean. hits: faults made so far."""
 
     def __init__(self, pattern: str, fault: Fault, after: bool, within: str, every: int, times: int | None) -> None:
+        self.pattern = pattern
         self.fault = fault
         self.after = after
         self.hits = 0

@@ -4,11 +4,13 @@ import itertools
 from pathlib import Path
 
 from tests.services.chaos import scaled
+from tests.services.lanes import event
 from tests.services.proxy_rules import CUT, RESET
 from tests.services.wired import CLAIM, SETTLE, wired
 
 EVENTS = scaled(3000, 300)
 CUTS = scaled(40, 5)
+FEW_CUTS = scaled(20, 2)
 
 
 def test_a_commit_without_an_answer_loses_and_repeats_nothing(mysql_url: str, tmp_path: Path) -> None:
@@ -32,3 +34,20 @@ def test_a_connection_that_breaks_between_publish_and_settle_is_replaced(mysql_u
         run.wait_for_end()
         assert [rule.hits for rule in rules] == [CUTS] * 3
         run.check()
+
+
+def test_an_attempt_is_counted_once_whatever_becomes_of_its_commit(mysql_url: str, tmp_path: Path) -> None:
+    """G8: events whose first publish fails by their own fault; the outcome is written once, though it is sent again."""
+    with wired(mysql_url, tmp_path, 50, initial_backoff="1s") as run:
+        run.wait_for_end()
+        cases = [("^commit", False), ("^commit", True), ("o_counted", True)]
+        rules = [
+            run.proxy.rule(text, CUT, after=after, within="o_counted", every=2, times=FEW_CUTS) for text, after in cases
+        ]
+        for _ in range(6 * FEW_CUTS):
+            run.fill(10)
+            run.fail_once([event(), event()], counted=True, status=500)
+            run.fill(10)
+        run.wait_for_end()
+        run.check(told=("outbox_publish_retryable",))
+        assert all(rule.hits for rule in rules)

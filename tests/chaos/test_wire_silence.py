@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from tests.services.chaos import scaled
+from tests.services.lanes import event
 from tests.services.proxy_rules import BLACKHOLE
 from tests.services.wired import CLAIM, SETTLE, STATEMENT_TIMEOUT_S, WORKERS, wired
 
@@ -13,6 +14,9 @@ EVENTS = 150
 """More of them come after each fault."""
 MARGIN_S = 4.0
 """For a loaded machine."""
+BLOCKED_S = 3.0
+"""statement_timeout, where a test wants it to be longer than publish_timeout."""
+PUBLISH_TIMEOUT_S = 1.0
 DIRECTIONS = {"both ways": (True, True), "answers vanish": (False, True), "statements vanish": (True, False)}
 
 
@@ -61,3 +65,24 @@ def test_late_answers_are_no_fault(mysql_url: str, tmp_path: Path) -> None:
         run.proxy.delay(0.05, 0.2)
         run.wait_for_end(120)
         run.check(outages=0)
+
+
+def test_publishes_in_flight_end_while_a_statement_blocks(mysql_url: str, tmp_path: Path) -> None:
+    """G4: as it is today, one thread serves both sides. An answer that came in time counts, however late it is read; a
+    publish that gets none is given up when the statement is, `statement_timeout` later at the most."""
+    statement_timeout = {"statement_timeout": f"{BLOCKED_S}s", "connect_timeout": "1s"}
+    with wired(mysql_url, tmp_path, 20, concurrency=1, database=statement_timeout, initial_backoff="100ms") as run:
+        run.wait_for_end()
+        run.receiver.answer(delay_s=0.3, times=7)
+        hanging = event()
+        run.fail_once([hanging], counted=True, hang=True)
+        run.fill(7)
+        run.wait_for_requests(8)
+        run.proxy.blackhole()
+        since_s = time.monotonic()
+        (line,) = run.daemon.wait_for("outbox_publish_retryable")
+        took_s = time.monotonic() - since_s
+        assert (line["event_id"], line["reason"]) == (hanging["event_id"], "timeout")
+        assert took_s < PUBLISH_TIMEOUT_S + BLOCKED_S + MARGIN_S
+        run.proxy.heal()
+        run.check(outages=1, told=("outbox_publish_retryable",))

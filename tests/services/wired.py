@@ -2,14 +2,15 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.services.chaos import SEED
 from tests.services.daemon import Daemon, write_config
-from tests.services.lanes import Table, table_of
+from tests.services.lanes import Row, Table, table_of
 from tests.services.proxy import Proxy
 from tests.services.slow_receiver import SlowReceiver
 
@@ -27,21 +28,45 @@ SETTINGS: dict[str, object] = {
 SETTLE = "SET status = 'delivered'"
 """The statement of the usual settle, and with `within` its transaction."""
 CLAIM = "SET status = 'delivering'"
+TOLD = ("supervisor_started", "worker_started", "database_unavailable", "database_available")
 
 
 @dataclass
 class Wired:
-    """Everything of one test. table: the lane's, past the proxy. ids: of the events written so far."""
+    """Everything of one test. table: the lane's, past the proxy. ids: of the events written so far, each as often as it
+    is to arrive. counted: by their ids, the attempts of those that failed or whose lease ran out."""
 
     proxy: Proxy
     receiver: SlowReceiver
     table: Table
     daemon: Daemon
-    ids: list[str] = field(default_factory=list)
+    ids: list[str]
+    workers: int
+    counted: dict[str, int] = field(default_factory=dict)
 
     def fill(self, count: int, **columns: object) -> None:
         """Write so many events."""
         self.ids += self.table.fill(count, **columns)
+
+    def insert(self, rows: Sequence[Row]) -> None:
+        """Write events."""
+        self.table.insert(rows)
+        self.ids += [str(row["event_id"]) for row in rows]
+
+    def fail_once(self, rows: Sequence[Row], counted: bool, **answer: Any) -> None:
+        """Write events whose first publish the receiver answers so; each arrives twice. counted: it is an attempt."""
+        ids = [str(row["event_id"]) for row in rows]
+        for event_id in ids:
+            self.receiver.answer(event_id=event_id, times=1, **answer)
+        self.insert(rows)
+        self.ids += ids
+        self.counted |= dict.fromkeys(ids, int(counted))
+
+    def lose(self, lock_until_ms: int) -> str:
+        """Write an event that somebody has claimed who is no more; its id."""
+        self.fill(1, status="delivering", claim_token=7, lock_until_ms=lock_until_ms)
+        self.counted[self.ids[-1]] = 1
+        return self.ids[-1]
 
     def wait_for_requests(self, count: int) -> None:
         """Until so many more have come."""
@@ -68,20 +93,23 @@ class Wired:
 
         self.daemon.wait_until(is_back, "as many ends of outages as beginnings")
 
-    def check(self, outages: int | None = None) -> None:
-        """Every event has come to its end and was published once, no attempt was counted, no worker was restarted,
-        nothing else was lost or late, and each change of state has one line; outages: per worker, if the test knows."""
+    def check(self, outages: int | None = None, told: Collection[str] = ()) -> None:
+        """Every event has come to its end and was published once, no attempt was counted that was not made, no worker
+        was restarted, and each change of state has one line; outages: per worker, if the test knows. told: events of
+        the log that there may be beside them, warnings too."""
         daemon = self.daemon
         self.wait_until_back()
         self.wait_for_end()
-        rows = self.table.rows()
-        assert {(row["status"], row["retry_count"]) for row in rows} == {("delivered", 0)}
+        attempts = {event_id: self.counted.get(event_id, 0) for event_id in self.ids}
+        assert {row["status"] for row in self.table.rows()} == {"delivered"}
+        assert {row["event_id"]: row["retry_count"] for row in self.table.rows()} == attempts
         assert Counter(self.receiver.event_ids()) == Counter(self.ids)
-        assert len(daemon.lines("worker_started")) == WORKERS
+        assert Counter(line["worker"] for line in daemon.lines("worker_started")) == Counter(list(daemon.workers()))
         if outages is not None:
             found = Counter(line["worker"] for line in daemon.lines("database_unavailable"))
-            assert found == Counter(dict.fromkeys(daemon.workers(), outages))
-        assert {line["event"] for line in daemon.lines() if line["level"] != "info"} <= {"database_unavailable"}
+            assert found == Counter(dict.fromkeys(daemon.workers(self.workers), outages))
+        unexpected = [line for line in daemon.lines() if line["event"] not in {*TOLD, *told}]
+        assert unexpected == []
 
 
 @contextmanager
@@ -103,4 +131,4 @@ def wired(
             ids = table.fill(events)
             before(proxy)
             with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
-                yield Wired(proxy, receiver, table, daemon, ids)
+                yield Wired(proxy, receiver, table, daemon, ids, int(str(settings["concurrency"])))

@@ -8,8 +8,8 @@ from tests.services.lanes import event
 from tests.services.proxy_rules import CUT, RESET
 from tests.services.wired import CLAIM, SETTLE, wired
 
-EVENTS = scaled(3000, 300)
-CUTS = scaled(40, 5)
+EVENTS = scaled(2000, 300)
+CUTS = scaled(30, 5)
 FEW_CUTS = scaled(20, 2)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.services.chaos import SEED
+from tests.services.chaos import SEED, scaled
 from tests.services.daemon import Daemon, write_config
 from tests.services.lanes import Row, Table, table_of
 from tests.services.proxy import Proxy
@@ -78,7 +78,7 @@ class Wired:
         until_s = time.monotonic() + seconds
         self.daemon.wait_until(lambda: time.monotonic() >= until_s, "the time to pass")
 
-    def wait_for_end(self, timeout_s: float = 40) -> None:
+    def wait_for_end(self, timeout_s: float = scaled(240, 40)) -> None:
         """Until every event is delivered or failed."""
         self.daemon.wait_until(self.table.is_done, "everything to be delivered", timeout_s)
 

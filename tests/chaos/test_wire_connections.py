@@ -75,7 +75,7 @@ def test_a_login_that_hangs_at_the_start_is_waited_for(mysql_url: str, tmp_path:
 
     with wired(mysql_url, tmp_path, 50, before=fall_silent) as run:
         run.daemon.wait_for("database_unavailable", WORKERS)
-        tried = run.proxy.accepted
-        run.daemon.wait_until(lambda: run.proxy.accepted >= tried + WORKERS, "more tries")
+        tried = len(run.proxy.accepted_s)
+        run.daemon.wait_until(lambda: len(run.proxy.accepted_s) >= tried + WORKERS, "more tries")
         run.proxy.heal()
         run.check(outages=1)

@@ -73,7 +73,7 @@ def test_without_faults_everything_passes(proxy: Proxy, client: Client) -> None:
     assert client.run(f"SELECT LENGTH('{'x' * 1_000_000}')") == [(1_000_000,)]
     assert client.run("SELECT REPEAT('x', 1000000)") == [("x" * 1_000_000,)]
     assert proxy.statements["SELECT REPEAT('x', N)"] == 1
-    assert (proxy.accepted, proxy.connected) == (1, 1)
+    assert (len(proxy.accepted_s), proxy.connected) == (1, 1)
 
 
 def test_statements_that_differ_in_values_only_are_the_same() -> None:
@@ -135,11 +135,12 @@ def test_a_blackhole_keeps_what_is_on_its_way(
     sent = mysql_wire.query("INSERT INTO t VALUES (1)")
     with socket_of(client) as raw:
         raw.sendall(sent)
-        raw.settimeout(0.3)
+        raw.settimeout(0.2)
         with pytest.raises(TimeoutError):
             raw.recv(100)
         assert counted(mysql_url) == (0 if to_server else 1)
-        assert failure_of(lambda: Client(proxy.url)) in LOST
+        if to_server and to_client:
+            assert failure_of(lambda: Client(proxy.url)) in LOST
         proxy.heal()
         raw.settimeout(5)
         assert raw.recv(100)[4] == 0, "an OK"

@@ -25,7 +25,8 @@ DEADLOCK = 1213
 
 
 class Proxy:
-    """Listens on 127.0.0.1. `statements`: how often each was sent, by its normalised text. `accepted`: connections."""
+    """Listens on 127.0.0.1. `statements`: how often each was sent, by its normalised text. `accepted_s`: when each
+    connection was accepted, time.monotonic()."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -34,7 +35,7 @@ class Proxy:
         user = f"{parts.netloc.rpartition('@')[0]}@" if "@" in parts.netloc else ""
         self.url = parts._replace(netloc=f"{user}127.0.0.1:{self._port}").geturl()
         self.statements: Counter[str] = Counter()
-        self.accepted = 0
+        self.accepted_s: list[float] = []
         self._rules: list[Rule] = []
         self._links: list[Link] = []
         self._delay_s = (0.0, 0.0)
@@ -206,7 +207,7 @@ class Proxy:
             client, _ = self._listener.accept()
         except OSError:  # gone again
             return
-        self.accepted += 1
+        self.accepted_s.append(time.monotonic())
         try:
             server = socket.create_connection(self._server, 2)
         except OSError:  # the server itself is away

@@ -8,8 +8,8 @@ from tests.services.lanes import event
 from tests.services.proxy_rules import CUT, RESET
 from tests.services.wired import CLAIM, SETTLE, wired
 
-EVENTS = scaled(2000, 300)
-CUTS = scaled(30, 5)
+EVENTS = scaled(2000, 200)
+CUTS = scaled(30, 3)
 FEW_CUTS = scaled(20, 2)
 
 
@@ -49,5 +49,6 @@ def test_an_attempt_is_counted_once_whatever_becomes_of_its_commit(mysql_url: st
             run.fail_once([event(), event()], counted=True, status=500)
             run.fill(10)
         run.wait_for_end()
-        run.check(told=("outbox_publish_retryable",))
+        # lease_lost: the outcome was written, but its event has been claimed again since, and nothing shows it now.
+        run.check(told=("outbox_publish_retryable", "lease_lost"))
         assert all(rule.hits for rule in rules)

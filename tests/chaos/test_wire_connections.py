@@ -21,12 +21,12 @@ FAILURES = WORKERS
 
 LOGINS: list[tuple[str, Fault, bool]] = [
     (GREETING, SILENCE, True),
-    (GREETING, CUT, True),
     (GREETING, error(1040), True),  # too many connections
     (LOGIN, RESET, False),
-    (LOGIN, SILENCE, True),
     ("wait_timeout", SILENCE, False),
-]
+    (GREETING, CUT, True),
+    (LOGIN, SILENCE, True),
+][: scaled(6, 4)]
 
 ENDS: dict[str, Callable[[Proxy], None]] = {
     "FIN": Proxy.cut,

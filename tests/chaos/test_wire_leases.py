@@ -1,14 +1,19 @@
 """What a silent or lost session holds is free again in time, and no sooner."""
 
+import re
 from pathlib import Path
 
+import pytest
+
+from tests.services.chaos import FULL
 from tests.services.daemon import LANE, Daemon, write_config
-from tests.services.proxy_rules import BLACKHOLE
-from tests.services.wired import SETTLE, wired
+from tests.services.proxy_rules import BLACKHOLE, SILENCE
+from tests.services.wired import CLAIM, SETTLE, wired
 
 FREE_WITHIN_S = 60.0
 """The server ends a session of ours that is silent for 30 s."""
 PUBLISH_TIMEOUT_S = 1.0
+LOOKED = re.compile("SELECT .* AND claim_token = N AND status = 'delivering'")
 MARGIN_S = 5.0
 """For a loaded machine."""
 
@@ -55,4 +60,25 @@ def test_leases_that_ran_out_during_an_outage_are_left_alone_for_a_while(mysql_u
         run.wait_for_end()
         (request,) = (request for request in run.receiver.requests if request.event_id == lost)
         assert PUBLISH_TIMEOUT_S <= request.received_s - run.proxy.accepted_s[-1] < PUBLISH_TIMEOUT_S + MARGIN_S
+        run.check(outages=1)
+
+
+@pytest.mark.skipif(not FULL, reason="OUTBOXD_CHAOS=full only: it waits for a lease")
+def test_a_claim_that_is_committed_after_its_worker_has_looked_waits_for_its_lease(
+    mysql_url: str, tmp_path: Path
+) -> None:
+    """G1, G8: as it is today. One connection stalls at the COMMIT while another one lives: there the worker sees
+    nothing of its claim, and forgets it. The COMMIT comes through later: nobody holds those events until their lease
+    has run out, which counts. Nothing is lost, nothing is published twice."""
+    with wired(mysql_url, tmp_path, 20, concurrency=1, lease="5s") as run:
+        run.wait_for_end()
+        rule = run.proxy.rule("^commit", SILENCE, within=CLAIM)
+        run.fill(3)
+        stalled = run.ids[-3:]
+        run.daemon.wait_until(lambda: rule.hits, "a claim")
+        run.daemon.wait_until(lambda: any(map(LOOKED.match, run.proxy.statements)), "the worker to look for its claim")
+        assert {run.table.row(event_id)["status"] for event_id in stalled} == {"pending"}
+        run.proxy.heal()
+        run.daemon.wait_until(lambda: run.table.by_status().get("delivering"), "the late COMMIT")
+        run.counted |= dict.fromkeys(stalled, 1)
         run.check(outages=1)

@@ -100,16 +100,18 @@ class Wired:
         daemon = self.daemon
         self.wait_until_back()
         self.wait_for_end()
-        attempts = {event_id: self.counted.get(event_id, 0) for event_id in self.ids}
-        assert {row["status"] for row in self.table.rows()} == {"delivered"}
-        assert {row["event_id"]: row["retry_count"] for row in self.table.rows()} == attempts
-        assert Counter(self.receiver.event_ids()) == Counter(self.ids)
+        rows = {str(row["event_id"]): row for row in self.table.rows()}
+        assert {row["status"] for row in rows.values()} == {"delivered"}, self.table.by_status()
+        wrong = {i: row["retry_count"] for i, row in rows.items() if row["retry_count"] != self.counted.get(i, 0)}
+        assert (wrong, rows.keys() - set(self.ids), set(self.ids) - rows.keys()) == ({}, set(), set()), wrong
+        wanted, arrived = Counter(self.ids), Counter(self.receiver.event_ids())
+        assert arrived == wanted, f"too often: {arrived - wanted}, not often enough: {wanted - arrived}"
         assert Counter(line["worker"] for line in daemon.lines("worker_started")) == Counter(list(daemon.workers()))
         if outages is not None:
             found = Counter(line["worker"] for line in daemon.lines("database_unavailable"))
-            assert found == Counter(dict.fromkeys(daemon.workers(self.workers), outages))
+            assert found == Counter(dict.fromkeys(daemon.workers(self.workers), outages)), found
         unexpected = [line for line in daemon.lines() if line["event"] not in {*TOLD, *told}]
-        assert unexpected == []
+        assert unexpected == [], unexpected
 
 
 @contextmanager

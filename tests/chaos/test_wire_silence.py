@@ -60,7 +60,7 @@ def test_a_commit_that_is_on_its_way_for_long_does_no_harm(mysql_url: str, tmp_p
 
 def test_late_answers_are_no_fault(mysql_url: str, tmp_path: Path) -> None:
     """G10: every answer takes 50 to 200 ms, and nobody is alarmed."""
-    with wired(mysql_url, tmp_path, scaled(1000, 40)) as run:
+    with wired(mysql_url, tmp_path, scaled(1000, 20)) as run:
         run.daemon.workers(WORKERS)
         run.proxy.delay(0.05, 0.2)
         run.wait_for_end()

@@ -22,6 +22,7 @@ CONFLICT = frozenset({
 })  # fmt: skip
 AWAY = frozenset({
     1021, 1030, 1114,  # disk full, storage engine, table full
+    1037, 1041, 1135, 1206,  # no memory, no resources, no thread, no room for locks
     1040, 1203, 1226,  # too many connections, of this user, resources of this user
     1047, 1053, 1180,  # Galera not ready, shutdown, error at COMMIT
     1158, 1159, 1160, 1161,  # network read and write
@@ -29,6 +30,9 @@ AWAY = frozenset({
     1317, 1927, 1969, 3024, 4031,  # interrupted, killed, statement limit, idle time
     2002, 2003, 2005, 2006, 2013, 2026, 2055,  # connect, unknown host, gone, lost, TLS, lost with a system error
 })  # fmt: skip
+FIRST_OF_THE_SERVER = 1000
+"""Numbers below are the operating system's refusals: the server could not write, open or delete a file of its own, as
+when the disk of its temporary tables is full."""
 REMEDY = {
     1044: "grant the user access to the database (docs/operations.md lists the grants)",
     1045: "check the user and password of database.url, or database.password_file",
@@ -52,7 +56,8 @@ def translated(error: Exception, doing: str) -> StoreError:
     text = f"{doing}: {error.args[1] if len(error.args) > 1 else error} ({number})"
     if number in CONFLICT:
         return StoreConflict(text)
-    if number in AWAY or (number == 0 and isinstance(error, MySQLdb.InterfaceError)):
+    closed = number == 0 and isinstance(error, MySQLdb.InterfaceError)
+    if number in AWAY or 0 < number < FIRST_OF_THE_SERVER or closed:
         return StoreUnavailable(text)
     return StoreRefused(f"{text}; {REMEDY[number]}" if number in REMEDY else text)
 

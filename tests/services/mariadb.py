@@ -75,7 +75,10 @@ def answers(url: str) -> bool:
 
 
 class PrivateServer:
-    """A server of our own on a directory of its own. Made by start_mariadb."""
+    """A server of our own on a directory of its own. Made by start_mariadb.
+
+    Not even temporary tables are in /tmp: a server that starts deletes all that it finds there, also another one's.
+    """
 
     def __init__(self, directory: Path, port: int, binary: str, options: Mapping[str, str | int]) -> None:
         self.url = f"mysql://root@127.0.0.1:{port}"
@@ -84,7 +87,8 @@ class PrivateServer:
         self._command = [
             binary, "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
             # Relative to the data directory: the path of a socket may have 107 characters at the most.
-            "--socket=server.sock", f"--pid-file={directory / 'server.pid'}", *flags(options),
+            "--socket=server.sock", f"--pid-file={directory / 'server.pid'}",
+            f"--tmpdir={directory}", *flags(options),
         ]  # fmt: skip
         if os.geteuid() == 0:
             self._command.append("--user=root")
@@ -153,6 +157,7 @@ def _initialise(binary: str, data: Path, log: Path) -> None:
         command = [
             installer, "--no-defaults", f"--datadir={data}", *user,
             "--auth-root-authentication-method=normal", "--skip-name-resolve", "--skip-test-db",
+            f"--tmpdir={data.parent}",
         ]  # fmt: skip
     else:
         command = [binary, "--no-defaults", "--initialize-insecure", f"--datadir={data}", *user]

@@ -22,6 +22,9 @@ from outboxd.store.mysql_connection import translated
         (1792, StoreUnavailable),
         (1836, StoreUnavailable),
         (1021, StoreUnavailable),  # disk full
+        (3, StoreUnavailable),  # a temporary table could not be written: the disk of the server's tmpdir is full
+        (6, StoreUnavailable),  # nor deleted
+        (1041, StoreUnavailable),  # out of memory
         (1969, StoreUnavailable),  # statement limit
         (1044, StoreRefused),
         (1045, StoreRefused),

@@ -59,7 +59,7 @@ class Planner:
         self.paused = False
         self.poll_at_s = 0.0
         self._sweep_at_s = 0.0
-        self._sweep_s = 0.0
+        self._swept_s = 0.0  # how long the last sweep's look took
         self._sweeping = False
         self._fresh = False
         self._due = False
@@ -138,9 +138,9 @@ class Planner:
         self._fresh = self._fresh or peek.fresh
         self._due = self._due or peek.due
         if look.sweep:
-            self._sweep_s = took_s
+            self._swept_s = took_s
             self._sweeping = peek.fresh or peek.due
-            self._schedule_sweep(now_s)
+            self._schedule_sweep(now_s, took_s)
 
     def took(self, take: Take, claim: Claim, now_s: float, took_s: float) -> None:
         """What a claim found."""
@@ -157,8 +157,8 @@ class Planner:
         self._note_suspects(take, claim, now_s)
         if take.sweep:
             self._sweeping = False
-            self._sweep_s += took_s
-            self._schedule_sweep(now_s)
+            # Of claims this one alone: the suspects of a dead node are hundreds of them, each from the start.
+            self._schedule_sweep(now_s, self._swept_s + took_s)
         # A class in which nothing was found keeps its floor: a sweep lowers it only by finding rows.
         fresh_id = end.fresh_id if take.want.fresh and found_fresh else self.floors.fresh_id
         due = end if take.want.due and found_due else self.floors
@@ -176,8 +176,8 @@ class Planner:
             self._suspects_from_s = max(self._suspects_from_s, now_s)
             self._suspects_until_s = self._suspects_from_s + self._lane.poll_interval_s
 
-    def _schedule_sweep(self, now_s: float) -> None:
-        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_s)
+    def _schedule_sweep(self, now_s: float, took_s: float) -> None:
+        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * took_s)
         self._sweep_at_s = now_s + max(self._lane.poll_interval_s, pause_s)
 
     def wake_at_s(self, holding: Holding) -> float:

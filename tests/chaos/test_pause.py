@@ -50,7 +50,7 @@ def stopped(table: Table, pids: Sequence[int]) -> Iterator[None]:
         wait_for(lambda: all(map(stands_still, pids)), 5, "them to stand still")
         until_s = time.monotonic() + 0.4  # the server may have a last statement of theirs to end
         while time.monotonic() < until_s:
-            if no_transaction(table):
+            if nothing_locked(table):
                 return True
         send(signal.SIGCONT, pids)
         return False
@@ -74,18 +74,18 @@ def stands_still(pid: int) -> bool:
     return all((task / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] == "T" for task in tasks)
 
 
-def no_transaction(table: Table) -> bool:
-    """Has nobody a transaction open?"""
+def nothing_locked(table: Table) -> bool:
+    """Has nobody a transaction open that has taken or settled something?"""
     connection = table.connection
-    if connection.dialect == "sqlite":
-        try:
+    try:
+        if connection.dialect == "sqlite":
             connection.begin()
-        except StoreConflict:
-            return False
-        connection.rollback()
-        return True
-    count = "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_mysql_thread_id <> CONNECTION_ID()"
-    return int(connection.query(count)[0][0]) == 0
+            connection.rollback()
+        else:
+            connection.query(f"SELECT COUNT(*) FROM {table.name} FOR UPDATE NOWAIT")
+    except StoreConflict:
+        return False
+    return True
 
 
 def totals(daemon: Daemon, name: str) -> int:

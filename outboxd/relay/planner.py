@@ -3,7 +3,8 @@
 A claim starts behind the last row taken (the floors), so that nothing already claimed is read again. Sweeps start from
 zero: they catch transactions with lower ids that commit late, and leases that ran out. A sweep is never made sooner
 than 50 times its own duration after the last one (at most 60 s), since under a long-open snapshot it has to read
-everything relayed since.
+everything relayed since. Its duration is the shorter one of the last two: a single slow sweep has met a lock, or a
+database that has just started, and must not hide lost leases for a minute.
 """
 
 from collections.abc import Callable
@@ -63,7 +64,7 @@ class Planner:
         self.paused = False
         self.poll_at_s = 0.0
         self._sweep_at_s = 0.0
-        self._sweep_s = 0.0
+        self._look_s = self._sweep_s = self._earlier_s = 0.0  # how long it took: the last sweep, and the one before
         self._sweeping = False
         self._fresh = False
         self._due = False
@@ -144,9 +145,9 @@ class Planner:
         self._fresh = self._fresh or peek.fresh
         self._due = self._due or peek.due
         if look.sweep:
-            self._sweep_s = took_s
+            self._earlier_s, self._look_s = self._sweep_s, took_s
             self._sweeping = peek.fresh or peek.due
-            self._schedule_sweep(now_s)
+            self._swept(now_s, took_s)
 
     def took(self, take: Take, claim: Claim, now_s: float, took_s: float) -> None:
         """What a claim found."""
@@ -164,8 +165,8 @@ class Planner:
         self._note_suspects(take, claim, now_s)
         if take.sweep:
             self._sweeping = False
-            self._sweep_s += took_s
-            self._schedule_sweep(now_s)
+            # Of claims this one alone: the suspects of a dead node are hundreds of them, each from the start.
+            self._swept(now_s, self._look_s + took_s)
         # A class in which nothing was found keeps its floor: a sweep lowers it only by finding rows.
         fresh_id = end.fresh_id if take.want.fresh and found_fresh else self.floors.fresh_id
         due = end if take.want.due and found_due else self.floors
@@ -183,8 +184,9 @@ class Planner:
             self._suspects_from_s = max(self._suspects_from_s, now_s)
             self._suspects_until_s = self._suspects_from_s + self._lane.poll_interval_s
 
-    def _schedule_sweep(self, now_s: float) -> None:
-        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_s)
+    def _swept(self, now_s: float, took_s: float) -> None:
+        self._sweep_s = took_s
+        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * min(took_s, self._earlier_s))
         self._sweep_at_s = now_s + max(self._lane.poll_interval_s, pause_s)
 
     def wake_at_s(self, holding: Holding) -> float:

@@ -77,8 +77,7 @@ class Daemon:
 
     def lines(self, event: str | None = None) -> list[dict[str, Any]]:
         """The lines of the log so far, of one event or all."""
-        found = [json.loads(text) for text in self.text().splitlines() if text.startswith("{") and text.endswith("}")]
-        return [line for line in found if event in (None, line["event"])]
+        return [line for line in parsed(self.text()) if event in (None, line["event"])]
 
     def wait_for(self, event: str, count: int = 1) -> list[dict[str, Any]]:
         """The lines of an event, once there are so many."""
@@ -135,6 +134,11 @@ class Daemon:
             if is_running(pid):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait(WAIT_S)
+
+
+def parsed(log: str) -> list[dict[str, Any]]:
+    """The lines of a log; not what others have written in between."""
+    return [json.loads(text) for text in log.splitlines() if text.startswith("{") and text.endswith("}")]
 
 
 def is_running(pid: int) -> bool:

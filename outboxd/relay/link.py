@@ -39,6 +39,11 @@ class Link:
         self._opened_s = time.monotonic()
         return True
 
+    def others_pause_s(self) -> float:
+        """How long another worker that lost the database too may still pause before it tries again. How long this one
+        was away tells nothing of that: it may have noticed when all was over."""
+        return LONGEST_PAUSE_S * (1 + JITTER) if self._failures else 0.0
+
     def used(self, now_s: float, wrote: bool) -> None:
         """A call has succeeded. That a session opens says little: a read-only server and a full disk let one in, and
         refuse the first write. So the database counts as back, and its pauses start anew, once it has taken one."""

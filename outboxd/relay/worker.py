@@ -163,7 +163,7 @@ class Worker:
         self._ledger.recover(store, now_s)
         if self._drain is not None:
             self._ledger.release_waiting(now_s)
-        self._planner.connected(time.monotonic())
+        self._planner.connected(time.monotonic(), self._link.others_pause_s())
         self._recovered = True
 
     def _take(self, store: Store, take: Take) -> bool:

@@ -50,6 +50,20 @@ def test_a_server_that_lets_in_but_takes_no_write_is_asked_ever_more_rarely(said
     assert pauses_s == sorted(pauses_s)
 
 
+def test_no_pause_is_longer_than_others_are_told() -> None:
+    """G8: those who are back first wait so long for the rest; a first session waits for nobody."""
+    held = Link(lambda: cast(Store, Session()), lambda: 0.999)
+    assert held.others_pause_s() == 0
+    for _ in range(10):
+        held.connect(held.retry_at_s + 1)
+        held.lost(StoreUnavailable("gone"))
+        assert held.retry_at_s - time.monotonic() <= held.others_pause_s()
+    held.connect(held.retry_at_s)
+    assert held.others_pause_s() > 0, "until it is settled"
+    held.used(time.monotonic(), wrote=True)
+    assert held.others_pause_s() == 0
+
+
 def test_the_database_is_back_when_it_has_taken_a_write(said: list[str]) -> None:
     """G10: once per change of state; and the next outage begins with the first pause again."""
     held = link()

@@ -21,7 +21,10 @@ from outboxd.store.mysql_connection import translated
         (1290, StoreUnavailable),  # read-only: a fail-over
         (1792, StoreUnavailable),
         (1836, StoreUnavailable),
+        (3, StoreUnavailable),  # the binary log's disk is full, at COMMIT
         (1021, StoreUnavailable),  # disk full
+        (1114, StoreUnavailable),  # table full, or its disk
+        (1598, StoreUnavailable),  # the binary log cannot be written
         (1969, StoreUnavailable),  # statement limit
         (1044, StoreRefused),
         (1045, StoreRefused),

@@ -65,7 +65,7 @@ def test_an_outage_that_outlives_the_leases_costs_no_attempt(
         load.daemon.wait_for("database_unavailable", WORKERS)
         let_pass(AWAY_S)
         server.start()
-        load.daemon.wait_for("database_available", WORKERS)
+        load.are_back()
         check(load)
 
 
@@ -84,7 +84,7 @@ def test_a_server_that_turns_read_only_is_waited_for_quietly(
         assert load.changes() == each_said("unavailable")
         assert len(load.receiver.requests) <= arrived + 2 * WORKERS * 50, "what was claimed before, and no more"
         execute(server.url, "SET GLOBAL read_only = 0")
-        load.daemon.wait_for("database_available", WORKERS)
+        load.are_back()
         check(load)
 
 
@@ -141,7 +141,7 @@ def test_a_server_without_room_is_waited_for(
         load.daemon.wait_for("database_unavailable", WORKERS)
         let_pass(FULL_S)
         stack.close()
-        load.daemon.wait_for("database_available", WORKERS)
+        load.are_back()
         check(load)
 
 

@@ -123,6 +123,11 @@ class Load:
         wanted = len(self.receiver.requests) + count
         self.daemon.wait_until(lambda: len(self.receiver.requests) >= wanted, f"{count} events to arrive", timeout_s)
 
+    def are_back(self, timeout_s: float = 20) -> None:
+        """Wait until every worker has said that its database is back."""
+        lines = self.daemon.lines
+        self.daemon.wait_until(lambda: len(lines("database_available")) >= WORKERS, "the workers", timeout_s)
+
     def finish(self) -> list[dict[str, object]]:
         """Stop the producer, let everything be delivered: G1, nothing is lost; all rows."""
         self.producer.stop()
@@ -166,7 +171,7 @@ def let_pass(time_s: float) -> None:
 
 def prepare(server: PrivateServer, directory: Path, name: str = "admin") -> Config:
     """A database with an empty lane, and the daemon's user with its documented rights; root's configuration."""
-    execute(server.url, f"CREATE DATABASE {DATABASE}", "CREATE USER 'outboxd'@'%'")
+    execute(server.url, f"CREATE DATABASE IF NOT EXISTS {DATABASE}", "CREATE USER 'outboxd'@'%'")
     url = f"{server.url}/{DATABASE}"
     config = write_config(directory / f"{name}.yaml", url, {"nothing": {"type": "null"}}, database=LIMITS)
     with table_of(config):

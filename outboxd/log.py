@@ -69,7 +69,8 @@ EVENTS: Mapping[str, str] = {
     WORKER_REFUSED: "a worker ended because a person must change something; everything else is stopped too",
     WORKER_ABANDONED: "a killed worker does not end (uninterruptible sleep); the supervisor ends without it",
     WORKER_START_FAILED: "the system refused a new process; tried again after `delay_s`",
-    WORKER_BATCH_FAILED: "a settle and claim was rolled back several times (deadlock, lock wait); it is made again",
+    WORKER_BATCH_FAILED: "a settle and claim was rolled back several times (deadlock, lock wait); it is made again, "
+    "which is said once",
     WORKER_STATUS: "on SIGUSR1: what a worker is doing, since when, when it last beat, what it holds and has done",
     STRANGER_REAPED: "a process that is no worker was inherited and has ended (as PID 1 in a container)",
     RELOAD_STARTED: "SIGHUP: the configuration is read again",

@@ -11,6 +11,8 @@ from outboxd.store.api import Store
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 5.0
 JITTER = 0.5
+PROVEN_S = 1.0
+"""A session that writes is believed after this time: a disk that is nearly full takes one write, not the next."""
 QUIET_S = 5.0
 """A session that has nothing to write is believed after this time."""
 
@@ -25,6 +27,7 @@ class Link:
         self.retry_at_s = 0.0
         self._failures = 0
         self._opened_s = 0.0
+        self._wrote = False
         self._away_since_s: float | None = None
 
     def connect(self, now_s: float) -> bool:
@@ -37,12 +40,20 @@ class Link:
             self._away(error)
             return False
         self._opened_s = time.monotonic()
+        self._wrote = False
         return True
+
+    def others_pause_s(self) -> float:
+        """How long another worker that lost the database too may still pause before it tries again. How long this one
+        was away tells nothing of that: it may have noticed when all was over."""
+        return LONGEST_PAUSE_S * (1 + JITTER) if self._failures else 0.0
 
     def used(self, now_s: float, wrote: bool) -> None:
         """A call has succeeded. That a session opens says little: a read-only server and a full disk let one in, and
-        refuse the first write. So the database counts as back, and its pauses start anew, once it has taken one."""
-        if not self._failures or not (wrote or now_s - self._opened_s >= QUIET_S):
+        refuse the first write. So the database counts as back, and its pauses start anew, once it has gone on taking
+        them."""
+        self._wrote = self._wrote or wrote
+        if not self._failures or now_s - self._opened_s < (PROVEN_S if self._wrote else QUIET_S):
             return
         if self._away_since_s is not None:
             log.info(log.DATABASE_AVAILABLE, after_s=round(now_s - self._away_since_s, 1))

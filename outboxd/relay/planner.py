@@ -75,12 +75,12 @@ class Planner:
         self._suspects_from_s = 0.0
         self._suspects_until_s = 0.0
 
-    def connected(self, now_s: float) -> None:
+    def connected(self, now_s: float, others_pause_s: float = 0.0) -> None:
         """A new session: look at once, from the start, but leave other workers' lost leases alone for publish_timeout,
-        so that those who lost the database too can settle first (G8)."""
+        so that those who lost the database too, and try again within others_pause_s, can settle first (G8)."""
         self.poll_at_s = self._sweep_at_s = now_s
         self._suspects = False
-        self._suspects_from_s = now_s + self._lane.publish_timeout_s
+        self._suspects_from_s = now_s + others_pause_s + self._lane.publish_timeout_s
 
     def poll_soon(self, now_s: float) -> None:
         """Something was made due: look from the start at once."""

@@ -76,6 +76,7 @@ class Worker:
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
+        self._conflicts = False
         self._used_s = 0.0
         self._empty = False
         self._recovered = False
@@ -116,7 +117,9 @@ class Worker:
             try:
                 took = self._use_store(now_s)
             except StoreConflict as error:
-                log.info(log.WORKER_BATCH_FAILED, error=str(error))
+                if not self._conflicts:  # one line, however long another transaction keeps its locks
+                    log.info(log.WORKER_BATCH_FAILED, error=str(error))
+                self._conflicts = True
                 self._not_before_s = time.monotonic() + CONFLICT_PAUSE_S * (1 + random.random())
             except StoreUnavailable as error:
                 if isinstance(error, CommitInDoubt):
@@ -156,6 +159,7 @@ class Worker:
             return False
         self._used_s = time.monotonic()
         self._link.used(self._used_s, wrote)
+        self._conflicts = self._conflicts and not wrote
         return True
 
     def _recover(self, store: Store) -> None:
@@ -163,7 +167,7 @@ class Worker:
         self._ledger.recover(store, now_s)
         if self._drain is not None:
             self._ledger.release_waiting(now_s)
-        self._planner.connected(time.monotonic())
+        self._planner.connected(time.monotonic(), self._link.others_pause_s())
         self._recovered = True
 
     def _take(self, store: Store, take: Take) -> bool:

@@ -21,8 +21,9 @@ CONFLICT = frozenset({
     3101, 3572,  # rolled back by group replication, NOWAIT
 })  # fmt: skip
 AWAY = frozenset({
-    1021, 1030, 1114,  # disk full, storage engine, table full
+    1021, 1026, 1030, 1114,  # disk full, writing a file, storage engine, table full
     1037, 1041, 1135, 1206,  # no memory, no resources, no thread, no room for locks
+    1598, 1878,  # binary log (ends the server, too), temporary file
     1040, 1203, 1226,  # too many connections, of this user, resources of this user
     1047, 1053, 1180,  # Galera not ready, shutdown, error at COMMIT
     1158, 1159, 1160, 1161,  # network read and write

@@ -9,21 +9,13 @@ import pytest
 
 from tests.integration.older import OLDER
 from tests.services.cli import Cli
-from tests.services.daemon import ROOT, write_config
+from tests.services.daemon import write_config
+from tests.services.grants import grants
 from tests.services.mariadb import Server, execute
 
-DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 PUBLISHERS = {"null": {"type": "null"}}
 USERS = ("outboxd_init", "outboxd_ops", "outboxd")
 NEW = ("enqueue", "--type", "T", "--room", "r", "--event-id")
-
-
-def grants(user: str) -> list[str]:
-    """What the document grants to the user."""
-    (block,) = re.findall(r"## Rights on MySQL.*?```sql\n(.*?)```", DOCUMENT, re.DOTALL)
-    found = [line for line in block.splitlines() if f"TO '{user}'@" in line]
-    assert found, f"the document grants nothing to {user}"
-    return found
 
 
 @pytest.fixture
@@ -38,14 +30,10 @@ def users(mysql_url: str, tmp_path: Path) -> Iterator[dict[str, Cli]]:
         write_config(config, mysql_url.replace("root@", f"{name}:secret-{name}@"), PUBLISHERS, concurrency=1)
         made[user] = Cli(tmp_path, config)
 
-    def grant(user: str) -> None:
-        lines = [line.rstrip(";").replace(f"'{user}'@", f"'{names[user]}'@") for line in grants(user)]
-        execute(server, *(line.replace(" app.", f" {database}.") for line in lines))
-
-    grant("outboxd_init")
+    execute(server, *grants("outboxd_init", database, names["outboxd_init"]))
     made["outboxd_init"]("init-db").ok()
-    grant("outboxd_ops")
-    grant("outboxd")
+    for user in ("outboxd_ops", "outboxd"):
+        execute(server, *grants(user, database, names[user]))
     yield made
     execute(server, *(f"DROP USER '{name}'@'%'" for name in names.values()))
 

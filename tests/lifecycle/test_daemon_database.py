@@ -53,6 +53,7 @@ def test_a_database_that_goes_away_under_load_loses_nothing(
             with table_of(config) as table:
                 daemon.wait_until(table.is_done, "everything to be delivered", timeout_s=40)
                 rows = table.rows()
+            daemon.wait_for("database_available", len(daemon.lines("database_unavailable")))
             daemon.drain(1.0)
             assert len(daemon.lines("worker_started")) == WORKERS, "no worker died of it"
             assert len(daemon.lines("database_unavailable")) == len(daemon.lines("database_available"))

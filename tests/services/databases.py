@@ -39,7 +39,7 @@ def mysql_server() -> Iterator[Server]:
         found = program("mariadbd", "mysqld")
         require("mysql", found, "there is no OUTBOXD_TEST_MYSQL_URL, no Docker engine, and no mariadbd installed")
         directory = Path(tempfile.mkdtemp(prefix="outboxd-mariadb-"))
-        server = start_mariadb(directory, None, **OPTIONS)
+        server = start_mariadb(directory, None, None, **OPTIONS)
         yield server
         server.stop()
         shutil.rmtree(directory)

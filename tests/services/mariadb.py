@@ -80,11 +80,14 @@ class PrivateServer:
     Not even temporary tables are in /tmp: a server that starts deletes all that it finds there, also another one's.
     """
 
-    def __init__(self, directory: Path, port: int, binary: str, options: Mapping[str, str | int]) -> None:
+    def __init__(
+        self, directory: Path, port: int, binary: str, options: Mapping[str, str | int], environ: Mapping[str, str]
+    ) -> None:
         self.url = f"mysql://root@127.0.0.1:{port}"
         self.log = directory / "server.log"
         data = directory / "data"
         self._command = [
+            "env", *(f"{name}={value}" for name, value in environ.items()),
             binary, "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
             # Relative to the data directory: the path of a socket may have 107 characters at the most.
             "--socket=server.sock", f"--pid-file={directory / 'server.pid'}",
@@ -129,16 +132,18 @@ class PrivateServer:
         self.start()
 
 
-def start_mariadb(directory: Path, port: int | None = None, **options: str | int) -> PrivateServer:
+def start_mariadb(
+    directory: Path, port: int | None = None, environ: Mapping[str, str] | None = None, **options: str | int
+) -> PrivateServer:
     """Start a private server with all its files under `directory`, on a free port unless one is given.
 
     Options are the server's own with underscores, `innodb_buffer_pool_size="1G"`; what is not given has the server's
     default, so every commit is durable. A directory that holds a server's data already is started as it is. The user
-    is root without a password.
+    is root without a password. environ: added to the test's own, for the server alone.
     """
     binary = program("mariadbd", "mysqld")
     assert binary, "there is no mariadbd or mysqld to start: install mariadb-server-core"
-    server = PrivateServer(directory, port or free_port(), binary, options)
+    server = PrivateServer(directory, port or free_port(), binary, options, environ or {})
     server.start()
     return server
 

@@ -21,10 +21,12 @@ from outboxd.store.mysql_connection import translated
         (1290, StoreUnavailable),  # read-only: a fail-over
         (1792, StoreUnavailable),
         (1836, StoreUnavailable),
+        (3, StoreUnavailable),  # the binary log's disk is full, at COMMIT
         (1021, StoreUnavailable),  # disk full
-        (3, StoreUnavailable),  # a temporary table could not be written: the disk of the server's tmpdir is full
         (6, StoreUnavailable),  # nor deleted
         (1041, StoreUnavailable),  # out of memory
+        (1114, StoreUnavailable),  # table full, or its disk
+        (1598, StoreUnavailable),  # the binary log cannot be written
         (1969, StoreUnavailable),  # statement limit
         (1044, StoreRefused),
         (1045, StoreRefused),

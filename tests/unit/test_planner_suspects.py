@@ -93,6 +93,18 @@ def test_suspects_are_left_alone_for_publish_timeout_after_a_new_session() -> No
     assert take(made.next(100.0 + LANE.publish_timeout_s, IDLE)).want.suspects
 
 
+def test_suspects_are_left_alone_until_the_others_have_tried_again() -> None:
+    """G8: whoever is back first must not take what another one, still in a pause, has published but not settled."""
+    made = busy()
+    made.connected(100.0, others_pause_s=7.5)
+    made.saw(look(made.next(100.0, IDLE)), FRESH, 100.0, 0.0)
+    made.took(take(made.next(100.0, IDLE)), claim(suspects_wait=True, left=False), 100.0, 0.0)
+    early, late = 107.4 + LANE.publish_timeout_s, 107.5 + LANE.publish_timeout_s
+    made.saw(look(made.next(early, IDLE)), FRESH, early, 0.0)
+    assert not take(made.next(early, IDLE)).want.suspects
+    assert take(made.next(late, IDLE)).want.suspects
+
+
 def test_a_first_session_waits_as_long() -> None:
     """A fleet that starts together after an outage of the database finds the same situation."""
     made = planner(Lane(name="room_outbox", poll_interval_s=60.0, publish_timeout_s=3.0))

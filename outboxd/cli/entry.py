@@ -1,6 +1,7 @@
 """Where the program starts: small, so that Ctrl-C is understood while everything else is still being loaded."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -10,6 +11,8 @@ INTERRUPTED = 1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit status."""
+    if os.getpid() == 1:  # of a container: the kernel drops what it has no handler for, so let it wait for one
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         _open_closed_streams()
         from outboxd.cli.main import main as run

@@ -16,6 +16,8 @@ from outboxd.config.schema import Config, Lane, PublisherSettings, PythonCallabl
 from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.redact import clip, redact
 from outboxd.supervisor.signals import STOPS, SUPERVISOR_SIGNALS
+from outboxd.supervisor.spawn import end_with_parent
+from outboxd.vitals import EXIT_OK
 
 MARGIN_S = 5.0
 LONGEST_TEXT = 4000
@@ -49,9 +51,10 @@ def run_in_child(work: Callable[[], str], limit_s: float) -> Preflight:
     for stream in (sys.stdout, sys.stderr):
         stream.flush()  # else what is still buffered would be written twice
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if whoever started us ignores it, nothing can be waited for
+    parent_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _be_child(work, write_end, limit_s)
+        _be_child(work, write_end, parent_pid)
     os.close(write_end)
     try:
         stopped = _await(pid, limit_s)
@@ -60,14 +63,16 @@ def run_in_child(work: Callable[[], str], limit_s: float) -> Preflight:
         os.close(read_end)
 
 
-def _be_child(work: Callable[[], str], write_end: int, limit_s: float) -> NoReturn:
+def _be_child(work: Callable[[], str], write_end: int, parent_pid: int) -> NoReturn:
     try:
-        signal.alarm(int(limit_s) + 1)  # it ends even if its parent is killed
+        end_with_parent(signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            os._exit(EXIT_OK)
         os.write(write_end, clip(redact(work()), LONGEST_TEXT).encode())
     except BaseException:  # noqa: BLE001  whatever it was, the workers meet it too, and have a log to tell it
         pass
     finally:
-        os._exit(0)
+        os._exit(EXIT_OK)
 
 
 def _await(pid: int, limit_s: float) -> bool:

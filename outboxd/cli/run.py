@@ -1,6 +1,8 @@
 """`outboxd run`: the daemon."""
 
+import errno
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -24,6 +26,9 @@ from outboxd.supervisor.spawn import ChildContext, Role
 DRAIN_MARGIN_S = 2.0
 HEARTBEAT_MARGIN_S = 10.0
 
+_NO_ROOM = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What the system says when a limit is reached: processes, open files, memory."""
+
 
 def run_daemon(
     config: Config, lanes: list[Lane], until_empty: bool, read_again: Callable[[], Config] | None = None
@@ -45,6 +50,11 @@ def run_daemon(
             raise OutboxdError(found.refusal)
         load = None if read_again is None or until_empty else partial(load_plan, config, read_again, plan_of)
         return supervise(plan_of(config, lanes, until_empty), config.node_id, until_done=until_empty, load=load)
+    except OSError as refusal:
+        if refusal.errno not in _NO_ROOM:
+            raise
+        limits = "the limits of open files (ulimit -n, LimitNOFILE=), processes (ulimit -u, TasksMax=) and memory"
+        raise OutboxdError(f"the system grants no more: {refusal.strerror}; look at {limits}") from refusal
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -67,13 +77,14 @@ def _role(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
         return run_worker(
             context,
             lane,
-            lambda: open_store(config.database, lane),
+            lambda: open_store(config.database, lane, lambda: context.slot.beat(time.monotonic())),
             lambda: open_fanout(lane, publishers, open_publisher),
             until_empty,
         )
 
-    limit_s = max(lane.publish_timeout_s, config.database.statement_timeout_s) + HEARTBEAT_MARGIN_S
-    return Role(f"{lane.name}-{number:02d}", run, limit_s)
+    database = config.database
+    longest_s = max(lane.publish_timeout_s, database.statement_timeout_s, database.connect_timeout_s)
+    return Role(f"{lane.name}-{number:02d}", run, longest_s + HEARTBEAT_MARGIN_S)
 
 
 @click.command(cls=Command)

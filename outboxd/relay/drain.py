@@ -4,13 +4,17 @@ import os
 import select
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
+
+from outboxd.vitals import EXIT_OK
 
 GRACE_S = 0.3
 """Beyond publish_timeout: for the last outcomes to be settled."""
 
 LAST_RESORT_S = 1.5
-"""Beyond publish_timeout: a call that hangs in the database's driver ends with the process; the leases run out."""
+"""Beyond publish_timeout: a call that hangs, in the database's driver or a publisher's own code, ends with the process;
+the leases run out."""
 
 
 class Held(Protocol):
@@ -29,7 +33,6 @@ class Drain:
         self._began_s = now_s
         self.deadline_s = now_s + publish_timeout_s + GRACE_S
         self.hurry = False
-        _end_after(publish_timeout_s + LAST_RESORT_S)
 
     def age_s(self) -> float:
         """How long it has lasted."""
@@ -40,21 +43,21 @@ class Drain:
         return self.hurry or now_s >= self.deadline_s or not (held.publishing or held.unsettled)
 
 
-def guard_drain(doorbell: int, publish_timeout_s: float) -> None:
-    """Keep the drain's limit even if the signal finds the loop in a call of the database's driver, which no signal
-    interrupts and which may last longer: a thread hears the doorbell too."""
+def guard_drain(doorbell: int, publish_timeout_s: float) -> Callable[[], None]:
+    """Keep the drain's limit wherever the loop is: in a call of the database's driver, which no signal interrupts and
+    which may last longer, or in a publisher that hangs while it is set up or closed.
 
-    def listen() -> None:
+    A thread hears the doorbell too. What is returned tells it of a drain that no signal has asked for.
+    """
+    bell = os.eventfd(0, os.EFD_CLOEXEC)
+
+    def end_in_time() -> None:
         poll = select.poll()
         poll.register(doorbell, select.POLLIN)
-        if poll.poll():
-            _end_after(publish_timeout_s + LAST_RESORT_S)
+        poll.register(bell, select.POLLIN)
+        poll.poll()
+        time.sleep(publish_timeout_s + LAST_RESORT_S)
+        os._exit(EXIT_OK)  # it was asked to
 
-    threading.Thread(target=listen, name="drain-guard", daemon=True).start()
-
-
-def _end_after(limit_s: float) -> None:
-    """End the process then, with 0: it was asked to. One that has ended by itself before takes the timer along."""
-    timer = threading.Timer(limit_s, os._exit, args=(0,))
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=end_in_time, name="drain-guard", daemon=True).start()
+    return lambda: os.eventfd_write(bell, 1)

@@ -42,8 +42,9 @@ def run_worker(
     open_store, open_fanout: called here, in the process that uses what they make. until_empty: end, with 0, when every
     event is delivered or failed (delayed events that are not due do not count).
     """
+    begin_drain = guard_drain(context.stop.fileno(), lane.publish_timeout_s)
     try:
-        return Worker(context, lane, open_store, open_fanout(), until_empty).run()
+        return Worker(context, lane, open_store, open_fanout(), until_empty, begin_drain).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
         return vitals.EXIT_NEEDS_PERSON
@@ -63,12 +64,19 @@ class Worker:
     """One worker's life."""
 
     def __init__(
-        self, context: vitals.Context, lane: Lane, open_store: Callable[[], Store], fanout: Fanout, until_empty: bool
+        self,
+        context: vitals.Context,
+        lane: Lane,
+        open_store: Callable[[], Store],
+        fanout: Fanout,
+        until_empty: bool,
+        begin_drain: Callable[[], None],
     ) -> None:
         self._context = context
         self._slot = context.slot
         self._lane = lane
         self._until_empty = until_empty
+        self._begin_drain = begin_drain
         self._fanout = fanout
         self._link = Link(open_store, random.random)
         self._planner = Planner(lane, fitting(context.worker_id), random.random, lambda: random.getrandbits(62) | 1)
@@ -83,7 +91,6 @@ class Worker:
 
     def run(self) -> int:
         """The loop."""
-        guard_drain(self._context.stop.fileno(), self._lane.publish_timeout_s)
         self._slot.set_state(vitals.State.RUNNING)
         while True:
             now_s = time.monotonic()
@@ -106,6 +113,7 @@ class Worker:
         if self._context.stop.requested or self._context.orphaned() or self._fanout.worn_out:
             log.info(log.DRAIN_STARTED, limit_s=self._lane.publish_timeout_s, in_flight=self._ledger.count)
             self._slot.set_state(vitals.State.STOPPING)
+            self._begin_drain()
             self._drain = Drain(now_s, self._lane.publish_timeout_s)
             self._ledger.release_waiting(now_s)
 

@@ -12,6 +12,10 @@ Params = Mapping[str, object]
 NO_PARAMS: Params = {}
 
 
+def no_beat() -> None:
+    """Of a session whose process nobody watches."""
+
+
 class Connection(Protocol):
     """A session. Transactions are explicit: outside begin/commit every statement is one of its own.
 

@@ -4,7 +4,7 @@ import contextlib
 import math
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from MySQLdb.constants import CLIENT
 
 from outboxd.config.schema import Database
 from outboxd.errors import CommitInDoubt, StoreConflict, StoreError, StoreRefused, StoreUnavailable
-from outboxd.store.connection import NO_PARAMS, Params, Row
+from outboxd.store.connection import NO_PARAMS, Params, Row, no_beat
 
 # Numbers: MySQL's and MariaDB's error references. Classes of the driver say nothing: 1054 is an OperationalError too.
 CONFLICT = frozenset({
@@ -68,11 +68,13 @@ class MysqlConnection:
 
     strict: values that do not fit their column are refused. The relay's sessions are not: what it writes (an error's
     text into a column that knows no emoji) is cut or replaced by the server, and one odd row stops nobody.
+    beat: called before every statement.
     """
 
     dialect = "mysql"
 
-    def __init__(self, database: Database, strict: bool = True) -> None:
+    def __init__(self, database: Database, strict: bool = True, beat: Callable[[], None] = no_beat) -> None:
+        self._beat = beat
         self._where = f"{database.host}:{database.port}/{database.name}"
         # The server gives up before the client does, so that a limit ends a statement and not the session.
         limit_s = max(1.0, database.statement_timeout_s * 0.8)
@@ -81,6 +83,7 @@ class MysqlConnection:
             self.server = self._link.get_server_info()
             self.mariadb = "mariadb" in self.server.lower()
             self._cursor = self._link.cursor()
+            beat()
             self._cursor.execute(_session(limit_s, self.mariadb, strict))
         except MySQLdb.Error as error:
             raise translated(error, f"cannot connect to the database {self._where}") from error
@@ -102,6 +105,7 @@ class MysqlConnection:
         return int(self._cursor.rowcount)
 
     def _run(self, sql: str, params: Params) -> None:
+        self._beat()
         try:
             self._cursor.execute(_driver_form(sql), params if isinstance(params, dict) else dict(params))
         except MySQLdb.Error as error:
@@ -116,6 +120,7 @@ class MysqlConnection:
 
     def commit(self) -> None:
         self._open_transaction = False
+        self._beat()
         try:
             self._link.commit()
         except MySQLdb.Error as error:
@@ -125,6 +130,7 @@ class MysqlConnection:
     def rollback(self) -> None:
         if self._open_transaction:
             self._open_transaction = False
+            self._beat()
             with contextlib.suppress(MySQLdb.Error):  # a broken connection has rolled back by itself
                 self._link.rollback()
 

@@ -9,11 +9,11 @@ import os
 import random
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from outboxd.config.schema import Database
 from outboxd.errors import CommitInDoubt, StoreConflict, StoreError, StoreRefused, StoreUnavailable
-from outboxd.store.connection import NO_PARAMS, Params, Row
+from outboxd.store.connection import NO_PARAMS, Params, Row, no_beat
 
 OLDEST = (3, 35)
 
@@ -53,11 +53,12 @@ def _is_busy(error: sqlite3.Error) -> bool:
 
 
 class SqliteConnection:
-    """Implements store.connection.Connection."""
+    """Implements store.connection.Connection. beat: called before every statement."""
 
     dialect = "sqlite"
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, beat: Callable[[], None] = no_beat) -> None:
+        self._beat = beat
         if sqlite3.sqlite_version_info < OLDEST:
             raise StoreRefused(f"SQLite {sqlite3.sqlite_version} is too old: install 3.35 or newer, or use MySQL")
         path = database.path
@@ -98,6 +99,7 @@ class SqliteConnection:
         """Waits for other writers by asking again at random times. SQLite's own waiting asks ever more seldom, down to
         ten times a second: beside a writer that hardly rests it would find the file free by luck only.
         """
+        self._beat()
         start_s = time.monotonic()
         self._deadline_s = start_s + self._limit_s
         while True:

@@ -45,7 +45,8 @@ def supervise(
     once. SIGHUP: over to the plan that `load` returns, slot by slot, or not, if it raises. SIGUSR1: every child is
     logged. A child that ends with 78 makes the others drain. until_done: a child that ends with 0 is not replaced.
 
-    load: reads the settings again; may raise ConfigError with all that is wrong. Without it SIGHUP is as SIGTERM.
+    load: reads the settings again; may raise ConfigError with all that is wrong. Without it SIGHUP is as SIGTERM, or
+    nothing, if it was ignored before (nohup).
     tick: called with the scoreboard about twice a second. Neither may block, load a client library or start a thread.
 
     Returns the exit status: 0; or 1, if a child had to be killed at the end or a person is needed.
@@ -140,6 +141,8 @@ class _Supervisor:
                 log_slots(self._children, now_s)
             case signal.SIGHUP if self._load is not None:
                 self._start_reload(now_s)
+            case signal.SIGHUP if self._signals.was_ignored(signal.SIGHUP):
+                return
             case _:
                 self._end(signal.Signals(signum), now_s)
 

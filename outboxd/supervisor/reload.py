@@ -114,7 +114,10 @@ class Reload:
             yield False
 
     def _bring_up(self, role: Role, drain_limit_s: float) -> Iterator[bool]:
-        settings, member = self._plan.settings, self._children.find(role.name)
+        settings = self._plan.settings
+        self._deadline_s = self._now_s + drain_limit_s + HANG_DUMP_S + UNKILLABLE_S
+        while (member := self._children.find(role.name)) is not None and member.child.is_stopping:
+            yield self._waits(member, "its old process does not end")  # an earlier reload is still taking it away
         if member is None:
             self._before[role.name], member = None, self._children.add(role, settings)
         else:

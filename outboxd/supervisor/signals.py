@@ -64,6 +64,10 @@ class Signals:
         while self._received:
             yield self._received.popleft()
 
+    def was_ignored(self, signum: signal.Signals) -> bool:
+        """Had whoever started this process asked it to ignore the signal, as `nohup` does?"""
+        return self._previous[signum] is signal.SIG_IGN
+
     def close(self) -> None:
         """Put back what was there before."""
         for signum, handler in self._previous.items():
@@ -109,8 +113,11 @@ class Stop:
 
 
 def reset_in_child() -> None:
-    """Forget the parent's handlers and its doorbell: both would act on the parent's behalf in the wrong process."""
+    """Forget the parent's handlers and its doorbell: both would act on the parent's behalf in the wrong process.
+
+    And that SIGABRT was ignored, should it have been: faulthandler ends a hung child by what was there before.
+    """
     signal.set_wakeup_fd(-1)
     for signum in signal.valid_signals():
-        if callable(signal.getsignal(signum)):
+        if callable(signal.getsignal(signum)) or signum == signal.SIGABRT:
             signal.signal(signum, signal.SIG_DFL)

@@ -72,21 +72,19 @@ def spawn(role: Role, slot: Slot, node_id: str, forget: Callable[[], None]) -> i
     try:
         pid = os.fork()
         if pid == 0:
-            _be_child(role, slot, node_id, forget, supervisor_pid, before)
+            _be_child(role, slot, node_id, forget, supervisor_pid)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
 
 
-def _be_child(
-    role: Role,
-    slot: Slot,
-    node_id: str,
-    forget: Callable[[], None],
-    supervisor_pid: int,
-    mask: set[int | signal.Signals],
-) -> NoReturn:
-    """Everything a child ever does. Until the mask is lifted, the order is what makes it safe."""
+def end_with_parent(signum: signal.Signals) -> None:
+    """Ask the kernel to send this process the signal when its parent ends. It may have ended before: see getppid."""
+    _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum))
+
+
+def _be_child(role: Role, slot: Slot, node_id: str, forget: Callable[[], None], supervisor_pid: int) -> NoReturn:
+    """Everything a child ever does. Until the signals are unblocked, the order is what makes it safe."""
     code = EXIT_CRASH
     try:
         slot.set_pid(os.getpid())
@@ -94,13 +92,13 @@ def _be_child(
         reset_in_child()
         stop = Stop()
         faulthandler.enable(file=2)  # SIGABRT, from a supervisor that hears nothing, shows where every thread stands
-        _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM))
+        end_with_parent(signal.SIGTERM)
         _prctl(_PR_SET_NAME, title(role.name))
         context = ChildContext(slot, stop, supervisor_pid, f"{node_id}/{role.name}")
         if context.orphaned():  # it died before the kernel had been asked to say so
             os._exit(EXIT_OK)
         forget()
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started the supervisor may have blocked SIGABRT
         log.log(logging.DEBUG if role.is_errand else logging.INFO, log.WORKER_STARTED, pid=os.getpid())
         code = role.run(context)
     except BaseException as error:  # noqa: BLE001  the process ends here, whatever it was

@@ -131,6 +131,13 @@ def beats_without_coming_up(context: ChildContext) -> int:
     return 0
 
 
+def deaf_and_never_up(context: ChildContext) -> int:
+    """Is never silent, never up, and does not end when it is asked to."""
+    while True:
+        context.slot.beat(time.monotonic())
+        time.sleep(0.05)
+
+
 def up_then_refused(context: ChildContext) -> int:
     """Is up, and finds soon that only a person can help."""
     context.slot.set_state(State.RUNNING)
@@ -163,7 +170,7 @@ BEHAVIOURS: dict[str, Callable[[ChildContext], int]] = {
     for role in (
         idle, busy, slow, stubborn, silent, hung_at_boot, orphan_guard, told_by_the_kernel, crash_at_boot, crash_once,
         done, refused, leaves_strangers, beats_without_coming_up, up_then_refused, hung_in_c, deaf_in_c,
-        shows_environment,
+        shows_environment, deaf_and_never_up,
     )
 }  # fmt: skip
 

@@ -1,6 +1,5 @@
 """A supervisor over tiny real roles (roles.py), started as a program, with what it has logged so far."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.services import children
+from tests.services.daemon import parse
 from tests.services.wait import Value, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -33,8 +33,7 @@ class Supervised:
 
     def lines(self, event: str | None = None, worker: str | None = None) -> list[dict[str, Any]]:
         """The lines of the log so far: of an event, of a worker."""
-        texts = self.log.read_text(encoding="utf-8").splitlines()
-        lines = [json.loads(text) for text in texts if text.startswith("{") and text.endswith("}")]
+        lines = parse(self.log.read_text(encoding="utf-8"))
         return [line for line in lines if event in (None, line["event"]) and worker in (None, line["worker"])]
 
     def wait_for(

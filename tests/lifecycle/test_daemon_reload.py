@@ -1,7 +1,6 @@
 """SIGHUP to the real daemon: events flow on, settings change, and what cannot be used is refused with its reason."""
 
 import os
-import random
 import signal
 import time
 from pathlib import Path
@@ -219,20 +218,3 @@ def test_a_database_that_hangs_holds_up_the_reload_but_not_the_end(
             finally:
                 os.kill(pid, signal.SIGCONT)
             assert daemon.lines("reload_finished") + daemon.lines("worker_hung") == []
-
-
-def test_sigterm_during_the_daemons_boot_leaves_nothing_behind(sqlite_url: str, tmp_path: Path) -> None:
-    """G5: at any moment from the first line of Python on; until there is something to drain it may simply end."""
-    chance = random.Random(SEED)
-    with Receiver() as receiver:
-        setting = Setting(tmp_path, sqlite_url, receiver)
-        setting.write()
-        for _ in range(3):
-            with setting.start() as daemon:
-                until_s = time.monotonic() + chance.random() * 0.8
-                daemon.wait_until(lambda at_s=until_s: time.monotonic() >= at_s, "the moment")  # type: ignore[misc]
-                daemon.signal(signal.SIGTERM)
-                status, took_s = daemon.end()
-                assert status in (0, -signal.SIGTERM), daemon.text()
-                assert daemon.left_behind() == []
-                assert took_s < 2.0

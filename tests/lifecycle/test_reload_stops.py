@@ -92,3 +92,17 @@ def test_a_new_worker_that_does_not_come_up_is_taken_away_again(start: Start) ->
     daemon.signal()
     assert daemon.end()[0] == 0
     assert daemon.totals()[2][1] == 2, "the slot of the failed one was used again"
+
+
+def test_a_new_worker_that_is_still_being_taken_away_can_be_added_again(start: Start) -> None:
+    """A person mends the file and sends SIGHUP at once: the name is free when its process has ended, not before."""
+    daemon = start("--workers", "1")
+    daemon.workers(1)
+    daemon.reload("--workers", "2", "--behaviour", "idle,deaf_and_never_up", "--startup-timeout", "0.4")
+    daemon.wait_for("worker_started", 1, "lane-02")
+    daemon.reload("--workers", "2")
+    daemon.wait_for("reload_finished")
+    assert [line["worker"] for line in daemon.lines("reload_stopped")] == ["lane-02"]
+    assert daemon.running().keys() == {"lane-01", "lane-02"}
+    daemon.signal()
+    assert daemon.end()[0] == 0

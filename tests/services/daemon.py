@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def write_config(
     node_id: str = "node",
     log_level: str = "info",
     database: Section | None = None,
+    supervisor: Section | None = None,
     **worker: object,
 ) -> Config:
     """Write a configuration and read it as the daemon does. worker: keys of `outbox_worker`; without `direct` every
@@ -44,7 +45,7 @@ def write_config(
     document = {
         "node_id": node_id,
         "database": {"url": database_url, **(database or {})},
-        "supervisor": {"restart_backoff": "50ms", "restart_backoff_max": "200ms"},
+        "supervisor": {"restart_backoff": "50ms", "restart_backoff_max": "200ms", **(supervisor or {})},
         "outbox_worker": {"direct": list(publishers), "poll_interval": "100ms", **worker},
         "lanes": lanes or {LANE: {}},
         "publishers": publishers,
@@ -55,14 +56,19 @@ def write_config(
 
 
 class Daemon:
-    """One run of the daemon; `stop` ends it whatever state it is in. `environ`: added to the test's own."""
+    """One run of the daemon; `stop` ends it whatever state it is in. `environ`: added to the test's own.
 
-    def __init__(self, config: Path, log: Path, *arguments: str, **environ: str) -> None:
+    within: a program, and its arguments, that becomes the daemon: `("nohup",)`.
+    """
+
+    def __init__(
+        self, config: Path, log: Path, *arguments: str, within: Sequence[str] = (), **environ: str
+    ) -> None:
         self.log = log
         self._skip_bytes = log.stat().st_size if log.exists() else 0
         variables = [f"{name}={value}" for name, value in {"PYTHONPATH": str(ROOT), **environ}.items()]
         program = [sys.executable, "-m", "outboxd", "--config", str(config), *arguments]
-        self.process = children.start(["env", *variables, *program], log)
+        self.process = children.start(["env", *variables, *within, *program], log)
         self.pid = self.process.pid
 
     def __enter__(self) -> "Daemon":
@@ -137,8 +143,10 @@ class Daemon:
 
 
 def parsed(log: str) -> list[dict[str, Any]]:
-    """The lines of a log; not what others have written in between."""
-    return [json.loads(text) for text in log.splitlines() if text.startswith("{") and text.endswith("}")]
+    """The lines of a log in JSON. SIGKILL may cut a write to a file short: what follows half a line counts."""
+    begin = '{"time":'
+    texts = [text[text.rindex(begin) :] for text in log.splitlines() if begin in text and text.endswith("}")]
+    return [json.loads(text) for text in texts]
 
 
 def is_running(pid: int) -> bool:

@@ -161,3 +161,29 @@ def hanging(event: Event) -> None:
         else:
             threading.Event().wait()
     write_down(event)
+
+
+class Parting(Recording):
+    """Leaves a process without a parent behind by an event of type `Leaves78`, or `Leaves-9`: how it ends."""
+
+    def submit(self, event: Event, deadline_s: float) -> bool:
+        """Leave it, then accept."""
+        kind, is_so, how = event.event_type.partition("Leaves")
+        if is_so and not kind:
+            _leave_a_process(int(how))
+        return super().submit(event, deadline_s)
+
+
+def _leave_a_process(how: int) -> None:
+    parent = os.fork()
+    if parent:
+        os.waitpid(parent, 0)
+        return
+    if os.fork() == 0:
+        time.sleep(0.05)
+        if how < 0:
+            if how != -signal.SIGKILL:
+                signal.signal(-how, signal.SIG_DFL)
+            os.kill(os.getpid(), -how)
+        os._exit(how)
+    os._exit(0)

@@ -9,6 +9,13 @@ Value = TypeVar("Value")
 POLL_S = 0.02
 
 
+def let_pass(duration_s: float) -> None:
+    """Wait for nothing but the time: the moment at which a fault is to come."""
+    deadline_s = time.monotonic() + duration_s
+    while (rest_s := deadline_s - time.monotonic()) > 0:
+        time.sleep(min(rest_s, POLL_S))
+
+
 def wait_for(condition: Callable[[], Value | None], timeout_s: float, what: str) -> Value:
     """The first true value of the condition, asked every 20 ms, and once more at the deadline.
 

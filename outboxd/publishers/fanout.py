@@ -148,6 +148,13 @@ class Fanout:
                 probe = True
         return ONE if probe else NONE
 
+    def lacks_probe(self, now_s: float) -> bool:
+        """May a publisher be probed now, and no event at hand is for it?"""
+        return any(
+            not route.gate.closed and not route.waiting and now_s >= route.held_until_s and route.gate.admits(now_s)
+            for route in self.routes
+        )
+
     def wake_at_s(self, now_s: float) -> float:
         """The latest time.monotonic() to call `collect` and `pump`, or forever."""
         at_s = FOREVER_S

@@ -19,11 +19,11 @@ HALF_OPEN = "half_open"
 CLOSED = "closed"
 OPEN = "open"
 
+KNOWN = 10_000
+"""Events remembered as having failed here before; the oldest are forgotten."""
+
 MEMORY = 4
 """`distinct_events` different failures are an outage of the publisher among so many times as many outcomes."""
-
-REMEMBERED = 1000
-"""Events remembered as having failed while probing; the oldest are forgotten."""
 
 
 class Breaker:
@@ -41,10 +41,8 @@ class Breaker:
         self._probing: int | None = None
         self._failed: set[int] = set()
         self._dead: set[int] = set()
+        self._known: dict[int, None] = {}
         self._recent: deque[int | None] = deque(maxlen=MEMORY * settings.distinct_events)
-        self._in_a_row = 0
-        self._spells = 0
-        self._failed_probing: dict[int, int] = {}
 
     @property
     def closed(self) -> bool:
@@ -86,9 +84,6 @@ class Breaker:
         if was_probe:
             self._probing = None
         if isinstance(outcome, Delivered):
-            self._in_a_row += 1
-            if self._in_a_row == self._settings.distinct_events:
-                self._spells += 1
             self._recent.append(None)
             self._close()
             return outcome
@@ -116,39 +111,36 @@ class Breaker:
 
     def _judge_retry(self, event_id: int, outcome: Retry, now_s: float, was_probe: bool) -> Retry:
         lone = self.state == HALF_OPEN and self._failed == {event_id}
-        blamed_on_event = outcome.counted
         self._note_start(now_s)
-        self._failed.add(event_id)
-        self._in_a_row = 0
+        if self._is_news(event_id, outcome) or self.state != CLOSED:
+            self._failed.add(event_id)
         if event_id not in self._recent:  # one event must not fill the memory
             self._recent.append(event_id)
         if self.state == CLOSED:
             if len(self._failed) >= self._settings.distinct_events:
                 self._open(now_s)
             return _uncounted(outcome) if self._others_fail(event_id) else outcome
-        counted = blamed_on_event and (lone or self._was_well_since(event_id))
-        if blamed_on_event:
-            self._remember(event_id)
         if was_probe:
             self._put_off(now_s)
         if self.state == HALF_OPEN and len(self._failed) >= self._settings.distinct_events:
             self.state = OPEN
-        return outcome if counted == outcome.counted else _uncounted(outcome)
+        return outcome if lone else _uncounted(outcome)
+
+    def _is_news(self, event_id: int, outcome: Retry) -> bool:
+        """Does the failure tell of the receiver? Not that of an event which failed before and is to blame: poison that
+        comes due together must not close the way for others (G7)."""
+        if not outcome.counted:
+            return True
+        is_known = event_id in self._known
+        self._known[event_id] = None
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
+        return not is_known
 
     def _others_fail(self, event_id: int) -> bool:
         """Have so many others failed lately that one more failure says nothing about this event?"""
         others = sum(other is not None and other != event_id for other in self._recent)
         return others >= self._settings.distinct_events - 1
-
-    def _was_well_since(self, event_id: int) -> bool:
-        """Has the receiver worked for others, in a row, since the event last failed as a probe?"""
-        return self._failed_probing.get(event_id, self._spells) < self._spells
-
-    def _remember(self, event_id: int) -> None:
-        self._failed_probing.pop(event_id, None)
-        self._failed_probing[event_id] = self._spells
-        while len(self._failed_probing) > REMEMBERED:
-            del self._failed_probing[next(iter(self._failed_probing))]
 
     def _note_start(self, now_s: float) -> None:
         if not self._failed and not self._dead and self.state != OPEN:

@@ -109,6 +109,13 @@ class Ledger:
         store.hurry(chunk)
         self._parked.woken(len(chunk))
 
+    def wake_one(self, store: Store) -> bool:
+        """Pull one parked event forward, for a probe; False if none is known to rest."""
+        if not self._parked.resting:
+            return False
+        store.hurry([self._parked.take_one()])
+        return True
+
     def _owe(self, item: Item, settlement: Settlement, now_s: float) -> None:
         if not self._buffer:
             self._oldest_s = now_s

@@ -1,5 +1,8 @@
 """Events that rest because a publisher is failing, woken when it works again: by primary key, in chunks.
 
+One at a time is woken before, as a probe, where nothing else could be one: else a quiet lane would not notice that its
+receiver is back before the first of them comes due.
+
 Only what this process parked itself is remembered, up to a bound; the rest comes due by itself within `max_backoff`.
 """
 
@@ -13,17 +16,30 @@ class Parked:
     """(id, token) of parked rows: the token proves that nobody has touched the row since."""
 
     def __init__(self) -> None:
-        self._resting: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
+        self._resting: dict[int, int] = {}  # in the order in which they were parked last
         self._waking: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
 
     def note(self, row_id: int, token: int) -> None:
         """A row was parked."""
-        self._resting.append((row_id, token))
+        self._resting.pop(row_id, None)
+        self._resting[row_id] = token
+        if len(self._resting) > REMEMBERED:
+            self.take_one()
 
     def wake_all(self) -> None:
         """The publisher works again."""
-        self._waking.extend(self._resting)
+        self._waking.extend(self._resting.items())
         self._resting.clear()
+
+    @property
+    def resting(self) -> bool:
+        """Is any row known to rest?"""
+        return bool(self._resting)
+
+    def take_one(self) -> tuple[int, int]:
+        """The row that has rested longest; it is forgotten here."""
+        row_id = next(iter(self._resting))
+        return row_id, self._resting.pop(row_id)
 
     @property
     def waking(self) -> bool:

@@ -86,6 +86,10 @@ class Planner:
         """Something was made due: look from the start at once."""
         self.poll_at_s = self._sweep_at_s = now_s
 
+    def look_soon(self, now_s: float) -> None:
+        """One event was made due now, which is behind the floors."""
+        self.poll_at_s = now_s
+
     def freed(self) -> None:
         """Something was settled: there may be room in the byte budget again."""
         self._full = False

@@ -23,6 +23,8 @@ from outboxd.store.api import Store
 SETTLE_WITHIN_S = 0.05
 CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
+WAKE_ONE_EVERY_S = 1.0
+"""The event woken for a probe may turn out to wait for another publisher: so often one is tried."""
 LONGEST_WAIT_S = 1.0
 """The loop turns at least this often: it beats, and sees whether its supervisor is gone."""
 
@@ -86,6 +88,7 @@ class Worker:
         self._not_before_s = 0.0
         self._conflicts = False
         self._used_s = 0.0
+        self._wake_one_at_s = 0.0
         self._empty = False
         self._recovered = False
 
@@ -151,6 +154,10 @@ class Worker:
         if self._ledger.waking and self._drain is None:
             self._ledger.wake_parked(store)
             self._planner.poll_soon(now_s)
+        elif now_s >= self._wake_one_at_s and self._drain is None and self._fanout.lacks_probe(now_s):
+            self._wake_one_at_s = now_s + WAKE_ONE_EVERY_S
+            if self._ledger.wake_one(store):
+                self._planner.look_soon(now_s)
         plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
         wrote = False
         if isinstance(plan, Take):

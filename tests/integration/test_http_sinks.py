@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outboxd.event import DELIVERED, Dead, Retry
-from tests.services.find import program, require
+from tests.services.names import name_service
 from tests.services.publishing import Opens, collect, make_event, publish, publish_all, seconds, step
 from tests.services.receiver import Receiver
 
@@ -189,16 +189,6 @@ def test_a_name_that_does_not_exist_is_no_fault_of_the_event(opens: Opens) -> No
     assert (outcome.reason, outcome.counted) == ("dns", False)
 
 
-SLOW_LOOKUP = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <netdb.h>
-#include <unistd.h>
-int getaddrinfo(const char *n, const char *s, const struct addrinfo *h, struct addrinfo **r) {
-    sleep(8);
-    return EAI_AGAIN;
-}
-"""
 LOOK_UP = """
 import os, sys, time
 from outboxd.config.schema import Http
@@ -224,11 +214,7 @@ os._exit(0)
 
 def test_a_name_server_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     """G4, G5: neither the loop, nor the deadline, nor the end of the worker waits for the resolver."""
-    compiler = require("cc", program("cc", "gcc"), "no C compiler is installed")
-    (tmp_path / "slow.c").write_text(SLOW_LOOKUP)
-    library = tmp_path / "slow.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    environment = {**os.environ, **name_service(tmp_path)}
     command = [sys.executable, "-c", LOOK_UP]
     run = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, timeout=30)
     assert run.returncode == 0, run.stderr.decode()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.services import children
-from tests.services.daemon import parse
+from tests.services.daemon import parsed
 from tests.services.wait import Value, wait_for
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class Supervised:
 
     def lines(self, event: str | None = None, worker: str | None = None) -> list[dict[str, Any]]:
         """The lines of the log so far: of an event, of a worker."""
-        lines = parse(self.log.read_text(encoding="utf-8"))
+        lines = parsed(self.log.read_text(encoding="utf-8"))
         return [line for line in lines if event in (None, line["event"]) and worker in (None, line["worker"])]
 
     def wait_for(

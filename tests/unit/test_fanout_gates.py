@@ -212,3 +212,18 @@ def test_the_loop_is_woken_when_a_lone_probe_is_due() -> None:
     assert fanned.fanout.wake_at_s(0.0) == float("inf")
     fanned.routes["b"].waiting.append(Item(make_event(), 7, 1000.0))
     assert fanned.fanout.wake_at_s(0.0) == 1.0
+
+
+def test_a_publisher_lacks_a_probe_while_no_event_at_hand_could_be_one() -> None:
+    """G6: the worker then looks for one; not while none may go, or one is on its way."""
+    fanned = Fanned("a", "b", wants={"b": lambda event_type: event_type == "B"})
+    assert not fanned.fanout.lacks_probe(0.0)
+    fanned.break_down("b", AWAY)
+    assert not fanned.fanout.lacks_probe(0.5)
+    fanned.offer(3)
+    assert fanned.fanout.lacks_probe(1.0)
+    (probe,) = fanned.offer(1, event_type="B", now_s=1.0)
+    assert fanned.far["b"].sent == [probe]
+    assert not fanned.fanout.lacks_probe(1.5)
+    fanned.answer("b", now_s=2.0)
+    assert not fanned.fanout.lacks_probe(9.0)

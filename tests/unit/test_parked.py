@@ -70,3 +70,25 @@ def test_outages_one_after_another_do_not_add_up() -> None:
             parked.note(row_id + outage * REMEMBERED, 1)
         parked.wake_all()
     assert len(drained(parked)) <= 2 * REMEMBERED
+
+
+def test_a_row_that_is_parked_again_is_known_by_its_last_claim() -> None:
+    """The older token would find nothing, and each outage would fill the memory with them."""
+    parked = Parked()
+    for token in range(3):
+        for row_id in (1, 2):
+            parked.note(row_id, token)
+    parked.wake_all()
+    assert drained(parked) == [(1, 2), (2, 2)]
+
+
+def test_one_that_is_woken_before_is_who_has_rested_longest() -> None:
+    """G6: each probe another event, round and round."""
+    parked = Parked()
+    assert not parked.resting
+    for row_id in (1, 2, 3):
+        parked.note(row_id, 7)
+    assert parked.take_one() == (1, 7)
+    parked.note(1, 8)
+    assert [parked.take_one() for _ in range(3)] == [(2, 7), (3, 7), (1, 8)]
+    assert not parked.resting

@@ -92,7 +92,7 @@ def sqlite_on(disk: Path, tmp_path: Path) -> Iterator[tuple[Config, PrivateServe
 
 @pytest.mark.parametrize(
     ("place", "megabytes"),
-    [(tables_on, 60), (server_on, 160), (sqlite_on, 20), *([(binary_log_on, 8)] if FULL else [])],
+    [(tables_on, 60), *([(server_on, 160), (binary_log_on, 8), (sqlite_on, 20)] if FULL else [])],
 )
 def test_a_full_disk_is_waited_for(place: Places, megabytes: int, tmp_path: Path) -> None:
     """G1, G8, G10: each worker says it once, nothing is lost, nothing arrives twice, no attempt is counted. Afterwards

@@ -43,11 +43,12 @@ class Done:
 
 
 class Cli:
-    """Runs commands in a directory; `config` is given as $OUTBOXD_CONFIG if it is there."""
+    """Runs commands in a directory; `config` is given as $OUTBOXD_CONFIG if it is there. environ: added to the rest."""
 
-    def __init__(self, directory: Path, config: Path | None = None) -> None:
+    def __init__(self, directory: Path, config: Path | None = None, **environ: str) -> None:
         self.directory = directory
         self.config = config
+        self.environ = environ
 
     def start(self, *arguments: str, **how: Any) -> "subprocess.Popen[str]":
         """A command that runs on; its streams are the caller's business."""
@@ -91,4 +92,4 @@ class Cli:
     def _environ(self) -> dict[str, str]:
         usual = {name: value for name, value in os.environ.items() if not name.startswith("OUTBOXD_")}
         named = {"OUTBOXD_CONFIG": str(self.config)} if self.config else {}
-        return {**usual, **named, "PYTHONPATH": f"{ROOT}{os.pathsep}{self.directory}"}
+        return {**usual, **named, "PYTHONPATH": f"{ROOT}{os.pathsep}{self.directory}", **self.environ}

@@ -69,6 +69,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     fi
     command -v nginx >/dev/null || echo nginx
     command -v openssl >/dev/null || echo openssl
+    command -v faketime >/dev/null || echo faketime
 }
 
 apt_install() ( # in a shell of its own, for the trap

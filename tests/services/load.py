@@ -14,6 +14,7 @@ from typing import Any
 from outboxd.config.schema import Config
 from outboxd.errors import StoreError
 from outboxd.store import connect
+from outboxd.store.statements import NOW
 from tests.services.chaos import SEED
 from tests.services.daemon import LANE, Daemon, write_config
 from tests.services.find import program, require
@@ -26,7 +27,8 @@ from tests.services.wait import wait_for
 
 WORKERS = 2
 PUBLISH_TIMEOUT_S = 1.0
-SETTINGS: dict[str, object] = {"concurrency": WORKERS, "batch_size": 50, "publish_timeout": "1s", "lease": "5s"}
+BATCH = 50
+SETTINGS: dict[str, Any] = {"concurrency": WORKERS, "batch_size": BATCH, "publish_timeout": "1s", "lease": "5s"}
 """The shortest lease that its time-out allows, so that an outage of some seconds outlives it."""
 LIMITS = {"statement_timeout": "2s", "connect_timeout": "1s"}
 DATABASE = "app"
@@ -49,7 +51,7 @@ def own_server(
         yield server
     finally:
         if server is not None:
-            server.kill()
+            server.stop()
         shutil.rmtree(place)
 
 
@@ -115,7 +117,7 @@ class Load:
 
     config: Config
     daemon: Daemon
-    receiver: Receiver
+    receiver: SlowReceiver
     producer: Producer
 
     def flows(self, count: int = 100, timeout_s: float = 20) -> None:
@@ -179,18 +181,49 @@ def prepare(server: PrivateServer, directory: Path, name: str = "admin") -> Conf
     return config
 
 
+def start_node(
+    config: Config,
+    directory: Path,
+    receiver: Receiver,
+    name: str = "node",
+    environ: Mapping[str, str] | None = None,
+    **worker: Any,
+) -> Daemon:
+    """A daemon of that name, with the documented rights; config: the administrator's."""
+    url = config.database.url.replace("root@", "outboxd@")
+    web = {"type": "http", "url": receiver.url, "connections": 8}
+    settings = {**SETTINGS, **worker}
+    path = directory / f"{name}.yaml"
+    write_config(path, url, {"web": web}, database=LIMITS, node_id=name, **settings)
+    return Daemon(path, directory / f"{name}.log", **(environ or {}))
+
+
 @contextmanager
-def under_load(config: Config, directory: Path, backlog: int = 0, **worker: object) -> Iterator[Load]:
-    """Events flow: some are there, more come, each takes the receiver up to 50 ms."""
-    with SlowReceiver(SEED, 0.05) as receiver, Producer(config) as producer:
-        url = config.database.url.replace("root@", "outboxd@")
-        web = {"type": "http", "url": receiver.url, "connections": 8}
-        settings: dict[str, Any] = {**SETTINGS, **worker}
-        write_config(directory / "outbox.yaml", url, {"web": web}, database=LIMITS, **settings)
+def under_load(
+    config: Config,
+    directory: Path,
+    backlog: int = 0,
+    environ: Mapping[str, str] | None = None,
+    session: tuple[str, ...] = (),
+    **worker: Any,
+) -> Iterator[Load]:
+    """Events flow: some are there, more come, each takes the receiver up to 50 ms. environ: the daemon's; session: the
+    producer's.
+    """
+    receiver = SlowReceiver(SEED, 0.05)
+    with receiver, Producer(config, session=session) as producer:
         with table_of(config) as table:
             table.fill(backlog)
-        with Daemon(directory / "outbox.yaml", directory / "daemon.log") as daemon:
+        with start_node(config, directory, receiver, environ=environ, **worker) as daemon:
             load = Load(config, daemon, receiver, producer)
             load.flows()
             daemon.workers(WORKERS)
             yield load
+
+
+def leases_ms(table: Table) -> dict[str, int]:
+    """Worker -> how long the lease of something that it holds still lasts, by the database's clock."""
+    now = NOW[table.connection.dialect]
+    held = f"FROM {table.name} WHERE status = 'delivering' GROUP BY worker_id"
+    sql = f"SELECT worker_id, MIN(lock_until_ms - {now}) {held}"
+    return {str(worker): int(left_ms) for worker, left_ms in table.connection.query(sql)}

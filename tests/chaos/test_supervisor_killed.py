@@ -17,7 +17,7 @@ from tests.services.lanes import Table, table_of
 from tests.services.mariadb import Server
 from tests.services.processes import children_of, descendants_of
 from tests.services.receiver import Receiver
-from tests.services.sessions import sessions_at
+from tests.services.sessions import sessions
 from tests.services.wait import let_pass, wait_for
 
 WORKERS = 2
@@ -66,7 +66,7 @@ class Scene:
 
     def connected(self, daemon: Daemon) -> None:
         """Every worker has its session."""
-        daemon.wait_until(lambda: sessions_at(self.url) == WORKERS, "a session for each worker")
+        daemon.wait_until(lambda: sessions(self.url) == WORKERS, "a session for each worker")
 
     def freeze_database(self) -> None:
         """It answers again when everything is over."""
@@ -166,4 +166,4 @@ def test_nobody_outlives_a_supervisor_that_is_killed(
             daemon.end()
             scene.before.close()
             wait_for(lambda: not any(map(is_running, family)), GONE_WITHIN_S, f"{family} to end")
-        wait_for(lambda: sessions_at(mysql_url) == 0, GONE_WITHIN_S, "their sessions to end")
+        wait_for(lambda: sessions(mysql_url) == 0, GONE_WITHIN_S, "their sessions to end")

@@ -16,7 +16,7 @@ from tests.services.find import require
 from tests.services.hanging import VARIABLE, has_hung
 from tests.services.lanes import table_of
 from tests.services.mariadb import Server
-from tests.services.sessions import sessions_at
+from tests.services.sessions import sessions
 from tests.services.wait import let_pass
 
 AT_ONCE_S = 1.0
@@ -57,9 +57,10 @@ def test_workers_that_hang_anywhere_are_shown_and_replaced(mysql_url: str, tmp_p
     """G8, G9: before a worker's first beat, in its loop, in C code that lets no thread run. The others go on."""
     config = configure(tmp_path, mysql_url, "HangingAtBoot", workers=4)
     with table_of(config) as table, start(tmp_path, hang) as daemon:
-        table.fill(1, event_type="Loop")
-        table.fill(1, event_type="C")
-        daemon.wait_until(lambda: all(has_hung(hang, what) for what in ("boot", "loop", "c")), "three to hang")
+        for event_type, what in (("Loop", "loop"), ("C", "c")):
+            table.fill(1, event_type=event_type)
+            daemon.wait_until(lambda what=what: has_hung(hang, what), "one to hang")  # type: ignore[misc]
+            let_pass(1.5)  # so that the dumps do not mix
         table.fill(100)
         daemon.wait_until(table.is_done, "the fourth, and who came up again, to relay everything")
         loops = daemon.wait_for("worker_hung", 3)
@@ -95,7 +96,7 @@ def test_a_second_signal_does_not_wait_for_a_database_that_hangs(
     pid = require("private-mysql", getattr(mysql_server, "pid", None), "the database server is not a process of ours")
     config = configure(tmp_path, mysql_url, "Hanging", workers=2, database_s=20)
     with table_of(config), start(tmp_path, hang) as daemon:
-        daemon.wait_until(lambda: sessions_at(mysql_url) == 2 + 1, "the workers to be connected")
+        daemon.wait_until(lambda: sessions(mysql_url) == 2 + 1, "the workers to be connected")
         os.kill(pid, signal.SIGSTOP)
         try:
             let_pass(0.5)  # they ask for work several times a second

@@ -17,7 +17,6 @@ from outboxd.supervisor.child import (
     Spawn,
     decode,
 )
-from outboxd.supervisor.scoreboard import SlotView
 from outboxd.vitals import TOTALS, State
 
 LIMITS = Limits(
@@ -25,7 +24,7 @@ LIMITS = Limits(
 )
 CRASH = Exit(70, None)
 KILL = Signal(signal.SIGKILL)
-EMPTY = SlotView(0, State.EMPTY, 0.0, 0.0, 0, 0, (0,) * len(TOTALS))
+EMPTY = SlotView(0, State.EMPTY, 0.0, 0.0, 0, 0, 0, (0,) * len(RESTARTS), (0,) * len(TOTALS))
 
 
 def view(state: State, heartbeat_s: float) -> SlotView:

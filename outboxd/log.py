@@ -95,7 +95,7 @@ EVENTS: Mapping[str, str] = {
     DATABASE_REFUSED: "the database answers but will not serve, and a retry will not mend it; the text says what to do",
     PUBLISHER_REFUSED: "a publisher cannot be set up as configured; the text says what to do",
     ADMIN_LISTENS: "the admin role answers at `address`",
-    METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, but numbers are missing",
+    METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, numbers are missing",
     METRICS_AVAILABLE: "the metrics' folder can be written again",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",

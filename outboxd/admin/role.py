@@ -1,4 +1,4 @@
-"""The admin role's process: it serves, and beats. Nothing that happens in an answer can hold up the relay or its end."""
+"""The admin role's process: it serves, and beats. Nothing that happens in an answer holds up the relay or its end."""
 
 import select
 import socket
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from wsgiref.types import WSGIApplication
 
-from waitress import create_server
+from waitress.server import create_server
 
 from outboxd import log, vitals
 from outboxd.admin.app import Source, make_app

@@ -51,5 +51,9 @@ class PublisherError(OutboxdError):
     """A publisher cannot be set up as configured: a file that is missing, a target that cannot be imported."""
 
 
+class MetricsError(OutboxdError):
+    """The folder of metrics cannot be written; nothing but the metrics depends on it."""
+
+
 class Reject(Exception):
     """Raised by your own Python publisher: this event can never be published. It becomes a dead letter at once."""

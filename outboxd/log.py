@@ -51,6 +51,9 @@ DATABASE_UNAVAILABLE = "database_unavailable"
 DATABASE_AVAILABLE = "database_available"
 DATABASE_REFUSED = "database_refused"
 PUBLISHER_REFUSED = "publisher_refused"
+ADMIN_LISTENS = "admin_listens"
+METRICS_UNAVAILABLE = "metrics_unavailable"
+METRICS_AVAILABLE = "metrics_available"
 LANE_PAUSED = "lane_paused"
 LANE_RESUMED = "lane_resumed"
 CONFIG_WARNING = "config_warning"
@@ -92,6 +95,9 @@ EVENTS: Mapping[str, str] = {
     DATABASE_AVAILABLE: "the database is back",
     DATABASE_REFUSED: "the database answers but will not serve, and a retry will not mend it; the text says what to do",
     PUBLISHER_REFUSED: "a publisher cannot be set up as configured; the text says what to do",
+    ADMIN_LISTENS: "the admin role answers at `address`",
+    METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, numbers are missing",
+    METRICS_AVAILABLE: "the metrics' folder can be written again",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",
     CONFIG_WARNING: "something in the configuration was corrected or deserves a look",

@@ -18,7 +18,7 @@ from outboxd.supervisor.reload import EXIT_REFUSED, Plan
 from outboxd.supervisor.spawn import ChildContext, Role
 from outboxd.vitals import EXIT_OK, State
 
-NEEDS_RESTART = ("node_id", "database")
+NEEDS_RESTART = ("node_id", "database", "admin", "metrics_dir")
 """Sections and keys that cannot change while the daemon runs."""
 
 LONGEST_ERROR = 1000

@@ -10,6 +10,8 @@ from functools import partial
 import click
 
 from outboxd import log
+from outboxd.admin.sockets import Listeners, bound
+from outboxd.cli.folder import metrics_folder
 from outboxd.cli.preflight import SIGNALS, preflight
 from outboxd.cli.reload import load_plan
 from outboxd.cli.shared import EXIT_DONE, Command, Options
@@ -21,8 +23,10 @@ from outboxd.relay.worker import run_worker
 from outboxd.store import open_store
 from outboxd.supervisor.loop import supervise
 from outboxd.supervisor.reload import Plan
+from outboxd.supervisor.signals import STOPS
 from outboxd.supervisor.spawn import ChildContext, Role
 
+ADMIN = "admin"
 DRAIN_MARGIN_S = 2.0
 HEARTBEAT_MARGIN_S = 10.0
 
@@ -48,8 +52,21 @@ def run_daemon(
             return EXIT_DONE
         if found.refusal:
             raise OutboxdError(found.refusal)
-        load = None if read_again is None or until_empty else partial(load_plan, config, read_again, plan_of)
-        return supervise(plan_of(config, lanes, until_empty), config.node_id, until_done=until_empty, load=load)
+        if until_empty:
+            return supervise(plan_of(config, lanes, until_empty=True), config.node_id, until_done=True)
+        with bound(config.admin, give_up=_is_stopped) as listeners, metrics_folder(config) as folder:
+            make_plan = partial(plan_of, listeners=listeners, folder=folder)
+            load = None if read_again is None else partial(load_plan, config, read_again, make_plan)
+            return supervise(
+                make_plan(config, lanes),
+                config.node_id,
+                load=load,
+                forget=lambda role: listeners.keep_for_serving() if role.name == ADMIN else listeners.close(),
+            )
+    except OutboxdError:
+        if _is_stopped():
+            return EXIT_DONE
+        raise
     except OSError as refusal:
         if refusal.errno not in _NO_ROOM:
             raise
@@ -59,18 +76,45 @@ def run_daemon(
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def plan_of(config: Config, lanes: list[Lane], until_empty: bool = False) -> Plan:
-    """What the supervisor is to run."""
+def _is_stopped() -> bool:
+    """Has a signal asked us to end, and waits for the supervisor?"""
+    return bool(signal.sigpending() & STOPS)
+
+
+def plan_of(
+    config: Config,
+    lanes: list[Lane],
+    listeners: Listeners | None = None,
+    folder: str | None = None,
+    until_empty: bool = False,
+) -> Plan:
+    """What the supervisor is to run. listeners: what the admin role serves; None: there is no such role. folder: for
+    the metrics.
+    """
+    roles = relay_roles(config, lanes, folder, until_empty)
+    if listeners is not None:
+        roles.append(_admin(config, lanes, listeners, folder))
     drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
-    return Plan(relay_roles(config, lanes, until_empty), config.supervisor, drain_limit_s)
+    return Plan(roles, config.supervisor, drain_limit_s)
 
 
-def relay_roles(config: Config, lanes: list[Lane], until_empty: bool = False) -> list[Role]:
+def _admin(config: Config, lanes: list[Lane], listeners: Listeners, folder: str | None) -> Role:
+    def run(context: ChildContext) -> int:
+        from outboxd.admin.role import run_admin
+
+        return run_admin(context, config, lanes, listeners, folder)
+
+    return Role(ADMIN, run, config.database.statement_timeout_s + HEARTBEAT_MARGIN_S, is_last=True)
+
+
+def relay_roles(config: Config, lanes: list[Lane], folder: str | None = None, until_empty: bool = False) -> list[Role]:
     """The relay workers of the lanes."""
-    return [_role(config, lane, number, until_empty) for lane in lanes for number in range(1, lane.concurrency + 1)]
+    return [
+        _role(config, lane, number, folder, until_empty) for lane in lanes for number in range(1, lane.concurrency + 1)
+    ]
 
 
-def _role(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
+def _role(config: Config, lane: Lane, number: int, folder: str | None, until_empty: bool) -> Role:
     publishers = [config.publishers[name] for name in lane.direct]
 
     def run(context: ChildContext) -> int:
@@ -80,6 +124,7 @@ def _role(config: Config, lane: Lane, number: int, until_empty: bool) -> Role:
             lambda: open_store(config.database, lane, lambda: context.slot.beat(time.monotonic())),
             lambda: open_fanout(lane, publishers, open_publisher),
             until_empty,
+            folder,
         )
 
     database = config.database

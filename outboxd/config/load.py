@@ -1,6 +1,7 @@
 """From a YAML file to a `Config`, or every problem at once."""
 
 import hashlib
+import os
 import re
 import socket
 from collections.abc import Mapping
@@ -8,6 +9,7 @@ from typing import Any, NoReturn
 
 from outboxd import redact
 from outboxd.config import document, schema
+from outboxd.config.admin import read_admin
 from outboxd.config.durations import format_duration
 from outboxd.config.files import open_regular, read_regular, secret_file
 from outboxd.config.keys import LOG, SUPERVISOR, Key, duration, read_text, section
@@ -51,7 +53,7 @@ def parse(text: str, environ: Mapping[str, str], where: str) -> schema.Config:
         root.problem(str(malformed))
     if report.problems and value is None:
         _refuse(report)
-    config = _read(value, root)
+    config = _read(value, root, environ)
     redact.register(report.secrets)
     if report.problems:
         _refuse(report)
@@ -62,10 +64,11 @@ def _refuse(report: Report) -> NoReturn:
     raise ConfigError(report.lines(report.problems)) from None
 
 
-def _read(value: object, root: Place) -> schema.Config:
+def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Config:
     top = section(value, root, TOP, None).values
     database = _database(top.get("database"), root.child("database"))
     supervisor = _supervisor(top.get("supervisor"), root.child("supervisor"))
+    admin = read_admin(top.get("admin"), root.child("admin"), environ)
     publishers = read_publishers(top.get("publishers"), root.child("publishers"))
     # A publisher that has problems of its own is known all the same.
     named = top.get("publishers")
@@ -76,8 +79,10 @@ def _read(value: object, root: Place) -> schema.Config:
     report = root.report
     return schema.Config(
         node_id=node_id,
+        metrics_dir=top.get("metrics_dir"),
         database=database,
         supervisor=supervisor,
+        admin=admin,
         lanes=lanes,
         publishers=publishers,
         log=log,
@@ -150,9 +155,11 @@ def _as_is(value: object, place: Place) -> object:
     return value
 
 
+SECTIONS = ("database", "supervisor", "admin", "outbox_worker", "lanes", "publishers", "log")
 TOP: Mapping[str, Key] = {
     "node_id": Key(_read_node_id, nullable=True),
-    **{name: Key(_as_is) for name in ("database", "supervisor", "outbox_worker", "lanes", "publishers", "log")},
+    "metrics_dir": Key(lambda value, place: os.path.abspath(read_text(value, place)), nullable=True),
+    **{name: Key(_as_is) for name in SECTIONS},
 }
 DATABASE: Mapping[str, Key] = {
     "url": Key(_read_database_url),

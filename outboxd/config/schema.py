@@ -182,15 +182,44 @@ class Log:
     format: str = "json"
 
 
+PERMISSIONS = ("lanes:read", "events:read", "dead:read", "dead:replay", "dead:purge", "dead:kill")
+"""What a token may be good for. `*` stands for any part: `dead:*`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """Who may use the admin API. sha256: of the token, in hexadecimal. permissions: of PERMISSIONS, with `*`."""
+
+    name: str
+    sha256: str = field(repr=False)
+    permissions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admin:
+    """Where the admin role listens. host: "" for no TCP listener. socket: the Unix socket, always there; an absolute
+    path. hosts: values of the Host header that are allowed beside the listener's own.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 9464
+    socket: str = ""
+    hosts: tuple[str, ...] = ()
+    tokens: tuple[Token, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """A whole configuration, checked. lanes: also those that are not enabled. warnings: one line each, for the log.
+    metrics_dir: the folder of the metrics' files; None: a private one in the runtime directory.
     secrets: every known secret, for `redact.register`.
     """
 
     node_id: str
+    metrics_dir: str | None = None
     database: Database = Database()
     supervisor: Supervisor = Supervisor()
+    admin: Admin = Admin()
     lanes: dict[str, Lane] = field(default_factory=dict)
     publishers: dict[str, PublisherSettings] = field(default_factory=dict)
     log: Log = Log()

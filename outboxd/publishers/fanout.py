@@ -86,11 +86,14 @@ class Fanout:
             if ended:
                 route.progress_s = now_s
             for event, outcome in ended:
-                item = route.in_flight.pop(event.id, None)
+                sent = route.in_flight.pop(event.id, None)
                 judged = route.gate.judge(event.id, outcome, now_s)
                 if judged is not DELIVERED:
-                    route.note_hold(judged, now_s)
-                if item is not None:
+                    route.note(judged, now_s)
+                if sent is not None:
+                    item, since_s = sent
+                    route.tally.accepted += judged is DELIVERED
+                    route.tally.latency.observe(now_s - since_s)
                     self._note(route, item, judged)
         finished, self._finished = self._finished, []
         return finished
@@ -179,6 +182,11 @@ class Fanout:
         for route in changed:
             route.was_open = route.gate.opened
         return [(route.name, route.was_open) for route in changed]
+
+    @property
+    def open_breakers(self) -> int:
+        """Those that were open at the last `changes`, as bits: the first publisher's is the lowest."""
+        return sum(route.was_open << number for number, route in enumerate(self.routes))
 
     def outage_s(self, now_s: float) -> float:
         """How long the publisher that has failed longest has been failing; 0 while all work."""

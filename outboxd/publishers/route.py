@@ -4,8 +4,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from outboxd.event import THROTTLED, UNAVAILABLE, Dead, Event, Outcome, Retry
+from outboxd.event import PARKED, THROTTLED, UNAVAILABLE, Dead, Delivered, Event, Outcome, Retry
 from outboxd.publishers.api import Publisher
+from outboxd.tally import Tally
 
 FOREVER_S = float("inf")
 
@@ -63,7 +64,9 @@ class Route:
         self.wants = wants
         self.waiting: deque[Item] = deque()
         self.held_until_s = 0.0
-        self.in_flight: dict[int, Item] = {}
+        self.in_flight: dict[int, tuple[Item, float]] = {}
+        """By the event's id: the item, and since when (time.monotonic()) the publisher has it."""
+        self.tally = Tally()
         self.was_open = False
         self.progress_s = 0.0
         self._interval_s = 1 / max_rate if max_rate > 0 else 0.0
@@ -83,7 +86,7 @@ class Route:
             waiting.popleft()
             if not self.in_flight:
                 self.progress_s = now_s
-            self.in_flight[item.event.id] = item
+            self.in_flight[item.event.id] = (item, now_s)
             gate.started(item.event.id)
             if self._interval_s:
                 self._next_s = max(self._next_s, now_s - self._interval_s) + self._interval_s
@@ -96,8 +99,13 @@ class Route:
         """Do events wait while nothing of what is in flight has ended for a while?"""
         return bool(self.waiting and self.in_flight) and now_s - self.progress_s >= STALL_S
 
-    def note_hold(self, outcome: Outcome, now_s: float) -> None:
-        """Heed what the far side asked for: a pause of the whole publisher."""
+    def note(self, outcome: Outcome, now_s: float) -> None:
+        """Count what was not simply accepted, and heed what the far side asked for: a pause of the whole publisher."""
+        if isinstance(outcome, Delivered):
+            self.tally.accepted += 1
+            return
+        if outcome.reason != PARKED:  # those were not tried
+            self.tally.fail(outcome.reason)
         if isinstance(outcome, Retry) and outcome.retry_after_s and outcome.reason in (THROTTLED, UNAVAILABLE):
             self.held_until_s = max(self.held_until_s, now_s + min(outcome.retry_after_s, self._max_hold_s))
 

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
+from outboxd.event import Delivered
 from outboxd.publishers.fanout import Fanout
 from outboxd.publishers.route import Item
 from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
+from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
 from outboxd.relay.planner import Take
 from outboxd.relay.report import Report
@@ -23,11 +25,14 @@ from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Settled, Settlem
 class Ledger:
     """What one worker holds and owes."""
 
-    def __init__(self, lane: Lane, fanout: Fanout, slot: vitals.Slot, random: Callable[[], float]) -> None:
+    def __init__(
+        self, lane: Lane, fanout: Fanout, slot: vitals.Slot, meter: Meter, random: Callable[[], float]
+    ) -> None:
         self._lane = lane
         self._lease_ms = round(lane.lease_s * 1000)
         self._fanout = fanout
         self._slot = slot
+        self._meter = meter
         self._random = random
         self._report = Report(slot)
         self._flight = Flight(lane.lease_s)
@@ -81,6 +86,8 @@ class Ledger:
         outage_s = self._fanout.outage_s(now_s)
         for item, outcome in finished:
             event = item.event
+            if outcome.__class__ is Delivered and event.created_at_ms:
+                self._meter.deliveries.observe((database_ms - event.created_at_ms) / 1000)
             settlement = policy.settlement_of(
                 event, item.token, outcome, self._lane, outage_s, database_ms, self._random
             )
@@ -92,7 +99,10 @@ class Ledger:
         if flowing and not self._flowing:
             self._parked.wake_all()
         self._flowing = flowing
-        for name, is_open in self._fanout.changes():
+        changes = self._fanout.changes()
+        if changes:
+            self._slot.set_open(self._fanout.open_breakers)
+        for name, is_open in changes:
             if is_open:
                 log.warning(log.BREAKER_OPENED, lane=self._lane.name, publisher=name)
             else:
@@ -146,6 +156,7 @@ class Ledger:
         self._buffer = []
         if owed:
             self._account(owed, settled)
+            self._meter.write(now_s, settled=True)
         if take is not None:
             self._admit(claim, now_s)
         return claim

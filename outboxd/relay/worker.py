@@ -16,6 +16,7 @@ from outboxd.publishers.fanout import NONE, Fanout
 from outboxd.relay.drain import Drain, guard_drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
+from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding, Look, Planner, Take
 from outboxd.relay.waiting import Waiting
 from outboxd.store.api import Store
@@ -38,15 +39,19 @@ def run_worker(
     open_store: Callable[[], Store],
     open_fanout: Callable[[], Fanout],
     until_empty: bool = False,
+    metrics_dir: str | None = None,
 ) -> int:
     """Relay a lane until asked to stop; the exit status. Made for a forked child: everything it opens is its own.
 
     open_store, open_fanout: called here, in the process that uses what they make. until_empty: end, with 0, when every
-    event is delivered or failed (delayed events that are not due do not count).
+    event is delivered or failed (delayed events that are not due do not count). metrics_dir: the folder of the metrics'
+    files; None: none are written.
     """
     begin_drain = guard_drain(context.stop.fileno(), lane.publish_timeout_s)
     try:
-        return Worker(context, lane, open_store, open_fanout(), until_empty, begin_drain).run()
+        fanout = open_fanout()
+        meter = Meter(metrics_dir, context.slot.index, lane.name, fanout.routes)
+        return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
         return vitals.EXIT_NEEDS_PERSON
@@ -71,6 +76,7 @@ class Worker:
         lane: Lane,
         open_store: Callable[[], Store],
         fanout: Fanout,
+        meter: Meter,
         until_empty: bool,
         begin_drain: Callable[[], None],
     ) -> None:
@@ -80,9 +86,10 @@ class Worker:
         self._until_empty = until_empty
         self._begin_drain = begin_drain
         self._fanout = fanout
+        self._meter = meter
         self._link = Link(open_store, random.random)
         self._planner = Planner(lane, fitting(context.worker_id), random.random, lambda: random.getrandbits(62) | 1)
-        self._ledger = Ledger(lane, fanout, context.slot, random.random)
+        self._ledger = Ledger(lane, fanout, context.slot, meter, random.random)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
@@ -105,6 +112,7 @@ class Worker:
                 break
             busy = self._turn(now_s)
             self._slot.set_in_flight(self._ledger.count)
+            self._meter.write(now_s)
             if not busy:
                 self._wait()
         return self._end()
@@ -193,6 +201,9 @@ class Worker:
         claim = self._ledger.exchange(store, take, start_s)
         now_s = time.monotonic()
         self._planner.took(take, claim, now_s, now_s - start_s)
+        self._meter.claims.observe(now_s - start_s)
+        if take.sweep:
+            self._meter.sweeps.observe(now_s - start_s)
         if owed:  # the budget was reckoned with what this very transaction has settled
             self._planner.freed()
         self._slot.add(vitals.CLAIMS)
@@ -206,6 +217,8 @@ class Worker:
         now_s = time.monotonic()
         self._slot.add(vitals.LOOKS)
         self._planner.saw(look, peek, now_s, now_s - start_s)
+        if look.sweep:
+            self._meter.sweeps.observe(now_s - start_s)
         self._ledger.set_clock(peek.now_ms, now_s)
         if peek.paused != was_paused:
             log.info(log.LANE_PAUSED if peek.paused else log.LANE_RESUMED, lane=self._lane.name)
@@ -242,6 +255,7 @@ class Worker:
             self._context.stop.clear()
 
     def _end(self) -> int:
+        self._meter.write(time.monotonic(), settled=True)
         self._fanout.close(time.monotonic() + 0.5)
         self._link.close()
         self._waiting.close()

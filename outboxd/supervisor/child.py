@@ -18,8 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from outboxd import backoff
-from outboxd.supervisor.scoreboard import SlotView
-from outboxd.vitals import EXIT_NEEDS_PERSON, EXIT_OK, State
+from outboxd.vitals import EXIT_NEEDS_PERSON, EXIT_OK, SlotView, State
 
 HANG_DUMP_S = 1.0
 """From SIGABRT, at which a child's faulthandler dumps its threads, to SIGKILL."""

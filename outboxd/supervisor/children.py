@@ -16,7 +16,7 @@ from outboxd.supervisor import child
 from outboxd.supervisor.child import Abandon, Action, Child, Exit, Limits, Signal, Spawn, decode
 from outboxd.supervisor.scoreboard import Scoreboard, Slot
 from outboxd.supervisor.spawn import Role, spawn
-from outboxd.vitals import EXIT_NEEDS_PERSON, EXIT_OK, State
+from outboxd.vitals import CRASHED, ENDED, EXIT_NEEDS_PERSON, EXIT_OK, HUNG, KILLED, State
 
 SPARE_SLOTS = 1024
 """Room for workers that a reload adds. A page of memory is used once a slot on it is."""
@@ -46,10 +46,10 @@ class Children:
     """All of them, by name. `was_killed`: one had to be, after `drain` was called.
 
     replace_done: a worker that ends with 0, unasked, is followed by another. forget: closes, in a child, the
-    descriptors that are the supervisor's alone.
+    descriptors that are not its role's.
     """
 
-    def __init__(self, node_id: str, slots: int, replace_done: bool, forget: Callable[[], None]) -> None:
+    def __init__(self, node_id: str, slots: int, replace_done: bool, forget: Callable[[Role], None]) -> None:
         self.board = Scoreboard(slots + SPARE_SLOTS)
         self.was_killed = False
         self._node_id = node_id
@@ -65,8 +65,8 @@ class Children:
 
     @property
     def workers(self) -> list[Member]:
-        """All but errands."""
-        return [member for member in self.members if not member.role.is_errand]
+        """All but errands and those that serve the others."""
+        return [member for member in self.members if not (member.role.is_errand or member.role.is_last)]
 
     def find(self, name: str) -> Member | None:
         """The member of that name, if there is one."""
@@ -94,14 +94,26 @@ class Children:
             member.slot.end(member.child.state)
 
     def drain(self, now_s: float, within_s: float) -> None:
-        """Stop all."""
+        """Stop all but those that end last."""
         self._is_draining = True
+        self.board.set_draining()
         for member in self.members:
-            self.stop(member, now_s, within_s)
+            if member.role.is_last and member.child.is_alive:
+                # A signal to the whole group may end it before its turn comes.
+                member.child.replace_done = False
+            else:
+                self.stop(member, now_s, within_s)
+
+    def stop_last(self, now_s: float) -> None:
+        """Stop those that end last, once nothing else runs."""
+        if all(member.child.state is State.DONE for member in self.members if not member.role.is_last):
+            for member in self.members:
+                self.stop(member, now_s, child.HURRY_S)
 
     def hurry(self, now_s: float) -> None:
         """Those that are told to stop are to end at once."""
         for member in self.members:
+            self.stop(member, now_s, child.HURRY_S)
             self._do(member, member.child.hurry(now_s + child.HURRY_S), now_s)
 
     def decide(self, now_s: float, awake_s: float) -> None:
@@ -153,11 +165,13 @@ class Children:
         text = "killed (out of memory?)" if how.signum == signal.SIGKILL and not ended.kill_sent else str(how)
         ran_s = round(now_s - ended.started_s, 3)
         log.log(level, log.WORKER_EXITED, worker=ended.name, pid=ended.pid, ran_s=ran_s, how=text)
+        was_hung = ended.state is State.KILLING
         ended.exited(how, now_s)
         member.slot.end(ended.state)
         if member.role.is_errand:
             del self._members[member.role.name]
         elif ended.state is State.BACKOFF:
+            member.slot.note_restart(HUNG if was_hung else _reason(how))
             delay_s = round(ended.due_s - now_s, 3)
             log.info(log.WORKER_RESTARTING, worker=ended.name, delay_s=delay_s, failures=ended.failures)
 
@@ -179,7 +193,7 @@ class Children:
     def _spawn(self, member: Member, now_s: float) -> None:
         member.slot.begin(now_s)
         try:
-            pid = spawn(member.role, member.slot, self._node_id, self._forget)
+            pid = spawn(member.role, member.slot, self.board, self._node_id, self._forget)
         except OSError as refusal:
             member.child.spawn_failed(now_s)
             member.slot.end(member.child.state)
@@ -188,3 +202,10 @@ class Children:
             return
         member.slot.set_pid(pid)
         member.child.spawned(pid, now_s)
+
+
+def _reason(how: Exit) -> int:
+    """Why another child follows, of those whom nobody had to kill."""
+    if how.signum is not None:
+        return KILLED
+    return ENDED if how.code == EXIT_OK else CRASHED

@@ -19,6 +19,7 @@ from outboxd.supervisor.reload import Plan, Reload
 from outboxd.supervisor.report import log_slots, status_line
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.supervisor.signals import Signals
+from outboxd.supervisor.spawn import Role
 from outboxd.supervisor.systemd import Notifier, Phase
 from outboxd.vitals import EXIT_NEEDS_PERSON, State
 
@@ -38,6 +39,7 @@ def supervise(
     until_done: bool = False,
     load: Callable[[], Plan] | None = None,
     tick: Tick | None = None,
+    forget: Callable[[Role], None] = lambda role: None,
 ) -> int:
     """Run every role in a child of its own, replace those that die, and end when told to. In the main thread only.
 
@@ -47,11 +49,12 @@ def supervise(
 
     load: reads the settings again; may raise ConfigError with all that is wrong. Without it SIGHUP is as SIGTERM, or
     nothing, if it was ignored before (nohup).
-    tick: called with the scoreboard about twice a second. Neither may block, load a client library or start a thread.
+    tick: called with the scoreboard about twice a second. forget: called in each child, to close what the caller has
+    opened before and the role does not need. None of them may block, load a client library or start a thread.
 
     Returns the exit status: 0; or 1, if a child had to be killed at the end or a person is needed.
     """
-    supervisor = _Supervisor(plan, node_id, until_done, load)
+    supervisor = _Supervisor(plan, node_id, until_done, load, forget)
     try:
         return supervisor.run(tick)
     finally:
@@ -59,9 +62,17 @@ def supervise(
 
 
 class _Supervisor:
-    def __init__(self, plan: Plan, node_id: str, until_done: bool, load: Callable[[], Plan] | None) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        node_id: str,
+        until_done: bool,
+        load: Callable[[], Plan] | None,
+        forget: Callable[[Role], None],
+    ) -> None:
         self._notifier = Notifier(os.environ)
         self._load = load
+        self._forget = forget
         self._drain_limit_s = plan.drain_limit_s
         self._drain_since_s: float | None = None
         # By a signal: a worker that needs a person starts a drain too.
@@ -81,13 +92,14 @@ class _Supervisor:
 
     def run(self, tick: Tick | None) -> int:
         log.bind(worker="supervisor")
-        log.info(log.SUPERVISOR_STARTED, pid=os.getpid(), workers=len(self._children.members))
+        log.info(log.SUPERVISOR_STARTED, pid=os.getpid(), workers=len(self._children.workers))
         while True:
             now_s = time.monotonic()
             for signum in self._signals.take():
                 self._obey(signum, now_s)
             self._reap(now_s)
             self._children.decide(now_s, self._awake_s)
+            self._children.stop_last(now_s)
             self._go_on_reloading(now_s)
             if tick is not None:
                 tick(self._children.board)
@@ -107,9 +119,10 @@ class _Supervisor:
         self._selector.close()
         self._signals.close()
 
-    def _forget_in_child(self) -> None:
+    def _forget_in_child(self, role: Role) -> None:
         self._selector.close()
         self._signals.doorbell.forget()
+        self._forget(role)
 
     def _wait(self, latest_s: float) -> None:
         until_s = min(latest_s, self._children.wake_at(), self._notifier.wake_at())

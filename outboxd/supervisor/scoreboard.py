@@ -12,31 +12,17 @@ Invariants:
 """
 
 import mmap
-from typing import NamedTuple
 
-from outboxd.vitals import TOTALS, State
+from outboxd.vitals import RESTARTS, TOTALS, SlotView, State
 
-_PID, _STATE, _IN_FLIGHT, _STARTS, _HEARTBEAT, _STARTED, _NAME = range(7)
+_PID, _STATE, _IN_FLIGHT, _STARTS, _HEARTBEAT, _STARTED, _BREAKERS, _NAME = range(8)
 _NAME_WORDS = 10
-_TOTALS = _NAME + _NAME_WORDS
-_SLOT_WORDS = 40
+_RESTARTS = _NAME + _NAME_WORDS
+_TOTALS = _RESTARTS + len(RESTARTS)
+_SLOT_WORDS = 48
 """Words of eight bytes; a multiple of a cache line, so that neighbours do not slow each other down."""
 
-
-class SlotView(NamedTuple):
-    """A slot as read at one moment. Times are time.monotonic(); `starts` counts the children that the slot has had."""
-
-    pid: int
-    state: State
-    heartbeat_s: float
-    started_s: float
-    in_flight: int
-    starts: int
-    totals: tuple[int, ...]
-
-    def total(self, name: str) -> int:
-        """The total of that name in TOTALS."""
-        return self.totals[TOTALS.index(name)]
+_TAKEN, _DRAINING = range(2)  # words of the first part of the map, which is no slot
 
 
 class Slot:
@@ -61,6 +47,14 @@ class Slot:
         """How many events the child holds."""
         self._words[_IN_FLIGHT] = count
 
+    def set_open(self, breakers: int) -> None:
+        """Whose breakers are open: a bit for each publisher of the lane, the first one's the lowest."""
+        self._words[_BREAKERS] = breakers
+
+    def note_restart(self, reason: int) -> None:
+        """By the supervisor: another child follows, for that one of RESTARTS."""
+        self._words[_RESTARTS + reason] += 1
+
     def add(self, total: int, n: int = 1) -> None:
         """Raise one of the totals (CLAIMED, DELIVERED, ...) by n. One thread of the child only."""
         self._words[_TOTALS + total] += n
@@ -69,6 +63,7 @@ class Slot:
         """By the supervisor, before a fork: a new child starts now; totals stay. Its start counts as its first beat."""
         self._words[_PID] = 0
         self._words[_IN_FLIGHT] = 0
+        self._words[_BREAKERS] = 0
         self._words[_STARTS] += 1
         self._floats[_STARTED] = now_s
         self._floats[_HEARTBEAT] = now_s
@@ -82,6 +77,7 @@ class Slot:
         """By the supervisor, after a reap: the child is gone and with it what it had in flight."""
         self._words[_PID] = 0
         self._words[_IN_FLIGHT] = 0
+        self._words[_BREAKERS] = 0
         self._words[_STATE] = state
 
     def read(self) -> SlotView:
@@ -94,6 +90,8 @@ class Slot:
             started_s=self._floats[_STARTED],
             in_flight=words[_IN_FLIGHT],
             starts=words[_STARTS],
+            breakers=words[_BREAKERS],
+            restarts=tuple(words[_RESTARTS : _RESTARTS + len(RESTARTS)]),
             totals=tuple(words[_TOTALS : _TOTALS + len(TOTALS)]),
         )
 
@@ -110,7 +108,16 @@ class Scoreboard:
         self._words, self._floats, self._bytes = memory.cast("q"), memory.cast("d"), memory.cast("B")
 
     def __len__(self) -> int:
-        return self._words[0]
+        return self._words[_TAKEN]
+
+    @property
+    def is_draining(self) -> bool:
+        """Does everything end?"""
+        return bool(self._words[_DRAINING])
+
+    def set_draining(self) -> None:
+        """By the supervisor: everything ends from now on."""
+        self._words[_DRAINING] = 1
 
     def take(self, name: str) -> Slot:
         """By the supervisor: the slot of that name, a fresh one if it has none. Raises ValueError if all are taken."""
@@ -123,7 +130,7 @@ class Scoreboard:
         raw = name.encode("ascii").ljust(_NAME_WORDS * 8, b"\0")
         first = (self._first(index) + _NAME) * 8
         self._bytes[first : first + _NAME_WORDS * 8] = raw
-        self._words[0] = index + 1  # last, so that whoever reads meanwhile sees whole slots only
+        self._words[_TAKEN] = index + 1  # last, so that whoever reads meanwhile sees whole slots only
         return self.slot(index)
 
     def slot(self, index: int) -> Slot:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from outboxd import log
-from outboxd.supervisor.scoreboard import Slot
+from outboxd.supervisor.scoreboard import Scoreboard, Slot
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS, Stop, reset_in_child
 from outboxd.vitals import EXIT_CRASH, EXIT_OK
 
@@ -24,12 +24,13 @@ _prctl = ctypes.CDLL(None).prctl  # loaded before the first fork
 
 @dataclass(frozen=True, slots=True)
 class ChildContext:
-    """What a role is given: its slot, its signals, its name (`node/room_outbox-01`)."""
+    """What a role is given: its slot, its signals, its name (`node/room_outbox-01`), the scoreboard."""
 
     slot: Slot
     stop: Stop
     supervisor_pid: int
     worker_id: str
+    board: Scoreboard
 
     def orphaned(self) -> bool:
         """Is the supervisor gone? Asked in every turn of the loop; an orphan ends as if asked to stop."""
@@ -44,12 +45,14 @@ class Role:
     needed (it has logged why; no restart mends it). It beats its slot in every turn of its loop, and sets it RUNNING
     once that turns; until then `startup_timeout_s` limits its silence, afterwards heartbeat_limit_s (None: nothing).
     is_errand: it does one thing for the supervisor and is no worker: nothing at info, no slot of the shared scoreboard.
+    is_last: it serves the others, is no worker either, and is told to stop when they have ended.
     """
 
     name: str
     run: Callable[[ChildContext], int]
     heartbeat_limit_s: float | None = None
     is_errand: bool = False
+    is_last: bool = False
 
     @property
     def group(self) -> str:
@@ -57,10 +60,10 @@ class Role:
         return self.name.rpartition("-")[0] or self.name
 
 
-def spawn(role: Role, slot: Slot, node_id: str, forget: Callable[[], None]) -> int:
+def spawn(role: Role, slot: Slot, board: Scoreboard, node_id: str, forget: Callable[[Role], None]) -> int:
     """Fork a child that runs the role; its pid. Returns in the parent only.
 
-    forget: closes, in the child, the descriptors that are the supervisor's alone. Raises OSError if the system
+    forget: closes, in the child, the descriptors that are not the role's. Raises OSError if the system
     refuses, RuntimeError if this process has more than one thread: a lock that another held would never be released
     in the child.
     """
@@ -72,7 +75,7 @@ def spawn(role: Role, slot: Slot, node_id: str, forget: Callable[[], None]) -> i
     try:
         pid = os.fork()
         if pid == 0:
-            _be_child(role, slot, node_id, forget, supervisor_pid)
+            _be_child(role, slot, board, node_id, forget, supervisor_pid)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
@@ -83,7 +86,9 @@ def end_with_parent(signum: signal.Signals) -> None:
     _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signum))
 
 
-def _be_child(role: Role, slot: Slot, node_id: str, forget: Callable[[], None], supervisor_pid: int) -> NoReturn:
+def _be_child(
+    role: Role, slot: Slot, board: Scoreboard, node_id: str, forget: Callable[[Role], None], supervisor_pid: int
+) -> NoReturn:
     """Everything a child ever does. Until the signals are unblocked, the order is what makes it safe."""
     code = EXIT_CRASH
     try:
@@ -94,10 +99,10 @@ def _be_child(role: Role, slot: Slot, node_id: str, forget: Callable[[], None], 
         faulthandler.enable(file=2)  # SIGABRT, from a supervisor that hears nothing, shows where every thread stands
         end_with_parent(signal.SIGTERM)
         _prctl(_PR_SET_NAME, title(role.name))
-        context = ChildContext(slot, stop, supervisor_pid, f"{node_id}/{role.name}")
+        context = ChildContext(slot, stop, supervisor_pid, f"{node_id}/{role.name}", board)
         if context.orphaned():  # it died before the kernel had been asked to say so
             os._exit(EXIT_OK)
-        forget()
+        forget(role)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started the supervisor may have blocked SIGABRT
         log.log(logging.DEBUG if role.is_errand else logging.INFO, log.WORKER_STARTED, pid=os.getpid())
         code = role.run(context)

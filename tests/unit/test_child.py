@@ -17,15 +17,14 @@ from outboxd.supervisor.child import (
     Spawn,
     decode,
 )
-from outboxd.supervisor.scoreboard import SlotView
-from outboxd.vitals import TOTALS, State
+from outboxd.vitals import RESTARTS, TOTALS, SlotView, State
 
 LIMITS = Limits(
     restart_backoff_s=0.5, restart_backoff_max_s=30.0, stable_after_s=60.0, startup_s=30.0, heartbeat_s=13.0
 )
 CRASH = Exit(70, None)
 KILL = Signal(signal.SIGKILL)
-EMPTY = SlotView(0, State.EMPTY, 0.0, 0.0, 0, 0, (0,) * len(TOTALS))
+EMPTY = SlotView(0, State.EMPTY, 0.0, 0.0, 0, 0, 0, (0,) * len(RESTARTS), (0,) * len(TOTALS))
 
 
 def view(state: State, heartbeat_s: float) -> SlotView:

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from outboxd.cli import show, words
+from outboxd.cli import show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.explain import words
 from outboxd.store import desk
 from outboxd.store.connection import Connection
 

@@ -9,9 +9,10 @@ import click
 import pytest
 
 from outboxd import log
-from outboxd.cli import enqueue, shared, story
+from outboxd.cli import enqueue, shared
 from outboxd.cli.main import COMMANDS, cli
-from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
+from outboxd.explain import story
+from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
 from outboxd.store import desk
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS

@@ -1,7 +1,7 @@
 """`outboxd status`: every lane in numbers, as the tables tell them."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import click
 
@@ -10,6 +10,7 @@ from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.explain import words
+from outboxd.explain.lanes import lane_document
 from outboxd.store import desk
 from outboxd.store.connection import Connection
 
@@ -77,7 +78,8 @@ def _show(options: Options, found: list[LaneStatus], wants_json: bool) -> None:
     where = options.config.database.shown
     now_ms = max((one.overview.now_ms for one in found if one.overview), default=None)
     if wants_json:
-        show.as_json({"time_ms": now_ms, "database": where, "lanes": [_document(one) for one in found]})
+        lanes = [lane_document(one.lane, one.overview, one.problem) for one in found]
+        show.as_json({"time_ms": now_ms, "database": where, "lanes": lanes})
         return
     show.line(f"{where}, {words.moment(now_ms or 0)}")
     show.table(TITLES, [_row(one) for one in found if one.overview or one.lane.enabled], NUMBERS)
@@ -103,12 +105,3 @@ def _row(one: LaneStatus) -> tuple[str, ...]:
     due = "-" if seen.next_due_ms is None else f"in {words.lasting(seen.next_due_ms - seen.now_ms)}"
     state = "paused" if seen.paused else "on"
     return (one.lane.name, *numbers, oldest, due, state if one.lane.enabled else f"not enabled, {state}")
-
-
-def _document(one: LaneStatus) -> dict[str, object]:
-    document: dict[str, object] = {"lane": one.lane.name, "enabled": one.lane.enabled, "problem": one.problem or None}
-    if one.overview is not None:
-        seen = asdict(one.overview)
-        del seen["now_ms"]
-        document |= {**seen, "capped": sorted(one.overview.capped), "paused_by": one.overview.paused_by or None}
-    return document

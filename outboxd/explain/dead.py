@@ -173,14 +173,16 @@ def _row(event: Found) -> dict[str, object]:
     return row | {"died_at_ms": event.updated_at_ms}
 
 
-def shown(lane: Lane, scenes: Sequence[Scene], payloads: Sequence[bytes]) -> dict[str, object]:
-    """Dead letters with their stories and payloads."""
+def shown(lane: Lane, scenes: Sequence[Scene], payloads: Sequence[bytes | None]) -> dict[str, object]:
+    """Dead letters with their stories and payloads; None: one that is not shown."""
     pairs = zip(scenes, payloads, strict=True)
     events = [document(scene, tell(scene)) | _payload(payload) for scene, payload in pairs]
     return {"lane": lane.name, "events": events}
 
 
-def _payload(payload: bytes) -> dict[str, object]:
+def _payload(payload: bytes | None) -> dict[str, object]:
+    if payload is None:
+        return {"envelope": None}
     try:
         return {"envelope": payload.decode()}
     except UnicodeDecodeError:

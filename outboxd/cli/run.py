@@ -68,7 +68,7 @@ def run_daemon(
 
 def _is_stopped() -> bool:
     """Has a signal asked us to end, and waits for the supervisor?"""
-    return bool(signal.sigpending() & STOPS)
+    return bool(signal.sigpending() & set(STOPS))
 
 
 def plan_of(

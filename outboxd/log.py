@@ -52,6 +52,9 @@ DATABASE_AVAILABLE = "database_available"
 DATABASE_REFUSED = "database_refused"
 PUBLISHER_REFUSED = "publisher_refused"
 ADMIN_LISTENS = "admin_listens"
+ADMIN_CLOSED = "admin_closed"
+ADMIN_CHANGED = "admin_changed"
+ADMIN_FAILED = "admin_failed"
 METRICS_UNAVAILABLE = "metrics_unavailable"
 METRICS_AVAILABLE = "metrics_available"
 LANE_PAUSED = "lane_paused"
@@ -95,7 +98,10 @@ EVENTS: Mapping[str, str] = {
     DATABASE_AVAILABLE: "the database is back",
     DATABASE_REFUSED: "the database answers but will not serve, and a retry will not mend it; the text says what to do",
     PUBLISHER_REFUSED: "a publisher cannot be set up as configured; the text says what to do",
-    ADMIN_LISTENS: "the admin role answers at `address`",
+    ADMIN_LISTENS: "the admin role answers at `address` and at `socket`",
+    ADMIN_CLOSED: "`address` can be reached from other machines and no token is configured: metrics and health only",
+    ADMIN_CHANGED: "the admin API changed something: `by` (a token's name, or `admin.socket`), `what`",
+    ADMIN_FAILED: "a request to the admin API ended in an exception that nothing expected; please report it",
     METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, numbers are missing",
     METRICS_AVAILABLE: "the metrics' folder can be written again",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",

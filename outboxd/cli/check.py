@@ -8,9 +8,10 @@ from typing import NamedTuple
 import click
 
 from outboxd import publishers
-from outboxd.cli import show
+from outboxd.admin.access import is_closed
+from outboxd.cli import check_admin, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
-from outboxd.config.schema import Lane
+from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.store import statements
 from outboxd.store.connection import Connection
@@ -34,7 +35,7 @@ class Line(NamedTuple):
 @click.command(cls=Command)
 @click.pass_obj
 def check(options: Options) -> int:
-    """Check configuration, database, tables and publishers, one line each; exit 0 if all are well, else 1.
+    """Check configuration, database, tables, publishers, admin role, one line each; exit 0 if all are well, else 1.
 
     Nothing is changed and no event is sent. A write that changes nothing is tried on each table, and rolled back. An
     HTTP publisher is connected to, without a request.
@@ -59,6 +60,17 @@ def _lines(options: Options) -> Iterator[Line]:
         yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], timeout_s))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")
+    yield from _admin(config)
+
+
+def _admin(config: Config) -> Iterator[Line]:
+    yield _tried("admin.listen", partial(check_admin.listen, config.admin))
+    if is_closed(config.admin):
+        text = "other machines can reach it and no token is configured: it serves metrics and health only"
+        yield Line(WARNING, "admin.listen", text)
+    yield _tried("admin.socket", partial(check_admin.unix_socket, config.admin))
+    yield Line(OK, "admin tokens", check_admin.tokens(config.admin))
+    yield _tried("metrics", partial(check_admin.metrics, config))
 
 
 def _database(options: Options, lanes: list[Lane]) -> Iterator[Line]:

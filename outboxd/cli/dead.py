@@ -1,21 +1,20 @@
 """`outboxd dead`: what was given up, listed and shown; what changes it is in dead_change.py."""
 
-import base64
-from dataclasses import asdict
-
 import click
 
-from outboxd.cli import dead_change, show, words
-from outboxd.cli.dead_filter import Wanted, filters
-from outboxd.cli.explain import document
+from outboxd.cli import dead_change, show
+from outboxd.cli.dead_filter import filters
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, EXIT_USAGE, Command, Options
-from outboxd.cli.story import Scene, tell
+from outboxd.explain import dead as letters
+from outboxd.explain import words
+from outboxd.explain.dead import USUAL_LIMIT, Wanted
+from outboxd.explain.search import scene_of
+from outboxd.explain.story import Scene, tell
 from outboxd.redact import clip
-from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list
+from outboxd.store.desk_dead import DeadFilter, dead_list
 from outboxd.store.desk_find import Found
-from outboxd.store.desk_look import around, envelope_of
+from outboxd.store.desk_look import envelope_of
 
-USUAL_LIMIT = 50
 SHOWN_PAYLOAD = 2000
 NUMBERS = ("id", "attempts")
 
@@ -44,10 +43,9 @@ def list_(options: Options, wanted: Wanted, wants_json: bool) -> None:
     with options.connection() as connection:
         chosen = wanted.filter(connection, lane)
         found = dead_list(connection, lane, chosen, wanted.limit or USUAL_LIMIT)
-        count, is_more = dead_count(connection, lane, _unlimited(chosen))
+        count, is_more = letters.total(connection, lane, chosen)
     if wants_json:
-        rows = [_row_document(event) for event in found]
-        show.as_json({"lane": lane.name, "count": count, "count_is_lower_bound": is_more, "events": rows})
+        show.as_json(letters.listed(lane, found, count, is_more))
         return
     if not found:
         show.line(f"no dead letter in {lane.name}" + (" matches" if chosen != DeadFilter(limit=wanted.limit) else ""))
@@ -68,13 +66,10 @@ def show_(options: Options, wanted: Wanted, wants_json: bool) -> int:
     with options.connection() as connection:
         chosen = wanted.filter(connection, lane)
         found = dead_list(connection, lane, chosen, wanted.limit or (USUAL_LIMIT if wanted.event_id else 1))
-        publishers = {name: options.config.publishers[name] for name in lane.direct}
-        scenes = [Scene(event, lane, around(connection, lane, event), publishers) for event in found]
+        scenes = [scene_of(options.config, connection, lane, event) for event in found]
         payloads = [envelope_of(connection, lane, event.id) or b"" for event in found]
     if wants_json:
-        pairs = zip(scenes, payloads, strict=True)
-        events = [document(scene, tell(scene)) | _payload_document(payload) for scene, payload in pairs]
-        show.as_json({"lane": lane.name, "events": events})
+        show.as_json(letters.shown(lane, scenes, payloads))
     elif not scenes:
         show.line(f"no dead letter in {lane.name} matches; `outboxd explain` finds events in any state")
     for scene, payload in zip(scenes, payloads, strict=True) if not wants_json else ():
@@ -82,29 +77,11 @@ def show_(options: Options, wanted: Wanted, wants_json: bool) -> int:
     return EXIT_DONE if scenes else EXIT_FAILED
 
 
-def _unlimited(chosen: DeadFilter) -> DeadFilter:
-    return DeadFilter(**{**asdict(chosen), "limit": None})
-
-
 def _row(event: Found) -> tuple[str, ...]:
     reason = event.last_error or ""
     when = f"{words.lasting(event.now_ms - event.updated_at_ms)} ago"
     names = (event.app_code or "-", event.event_id, event.event_type, event.room_id)
     return (str(event.id), when, *names, str(event.retry_count), reason)
-
-
-def _row_document(event: Found) -> dict[str, object]:
-    row = asdict(event)
-    for name in ("now_ms", "due_at_ms", "status"):
-        del row[name]
-    return row | {"died_at_ms": event.updated_at_ms}
-
-
-def _payload_document(payload: bytes) -> dict[str, object]:
-    try:
-        return {"envelope": payload.decode()}
-    except UnicodeDecodeError:
-        return {"envelope_base64": base64.b64encode(payload).decode()}
 
 
 def _show_one(scene: Scene, payload: bytes) -> None:

@@ -1,18 +1,15 @@
-"""Which dead letters a command is about: its options, and what they say in words."""
+"""Which dead letters a command is about: its options."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, TypeVar
 
 import click
 
-from outboxd.cli import words
+from outboxd.cli import values
 from outboxd.cli.shared import lane_option
-from outboxd.config.schema import Lane
-from outboxd.store.connection import Connection
-from outboxd.store.desk_dead import DeadFilter
-from outboxd.store.desk_find import Desk, now_ms
+from outboxd.explain.dead import Wanted
+from outboxd.explain.words import MOST_AT_ONCE
 
 Answer = TypeVar("Answer")
 
@@ -23,45 +20,11 @@ _OPTIONS = (
     click.option("--event-type", metavar="TYPE", help="`*` in it stands for anything: Room*."),
     click.option("--room", metavar="ROOM", help="The room."),
     click.option("--app", metavar="APP", help="The tenant; '' for events without one."),
-    click.option("--since", callback=words.read_when, metavar="TIME", help="Died since: 2h (ago), 2026-11-29T16:57Z."),
-    click.option("--until", callback=words.read_when, metavar="TIME", help="Died before."),
+    click.option("--since", callback=values.read_when, metavar="TIME", help="Died since: 2h (ago), 2026-11-29T16:57Z."),
+    click.option("--until", callback=values.read_when, metavar="TIME", help="Died before."),
     click.option("--error", metavar="TEXT", help="A part of the reason, in any case."),
-    click.option("--limit", type=click.IntRange(1, words.MOST_AT_ONCE), metavar="N", help="Of how many at the most."),
+    click.option("--limit", type=click.IntRange(1, MOST_AT_ONCE), metavar="N", help="Of how many at the most."),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What was asked for, as it was given."""
-
-    lane: str | None
-    event_id: str | None
-    event_type: str | None
-    room: str | None
-    app: str | None
-    since: words.When | None
-    until: words.When | None
-    error: str | None
-    limit: int | None
-
-    def filter(self, connection: Connection, lane: Lane, *, dead_by_now: bool = False) -> DeadFilter:
-        """For the store. Durations count from the database's time. dead_by_now: nothing that dies from now on, so that
-        what is changed in the end is what was counted; one event that is named needs no such bound.
-        """
-        now = now_ms(Desk(connection, lane))
-        until_ms = self.until.epoch_ms(now) if self.until else None
-        if dead_by_now and self.event_id is None:
-            until_ms = now + 1 if until_ms is None else min(now + 1, until_ms)
-        return DeadFilter(
-            event_id=self.event_id,
-            event_type=self.event_type,
-            room=self.room,
-            app=self.app,
-            since_ms=self.since.epoch_ms(now) if self.since else None,
-            until_ms=until_ms,
-            error=self.error,
-            limit=self.limit,
-        )
 
 
 def filters(command: Callable[..., Answer]) -> Callable[..., Answer]:

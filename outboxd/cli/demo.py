@@ -12,12 +12,13 @@ from functools import partial
 import click
 
 from outboxd import log
-from outboxd.cli import show, words
+from outboxd.cli import show
 from outboxd.cli.demo_progress import Progress, open_progress
 from outboxd.cli.demo_roles import Tally, produce, receive
 from outboxd.cli.run import relay_roles
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, program
 from outboxd.config.schema import Config, Database, Http, Lane
+from outboxd.explain import words
 from outboxd.store import connect
 from outboxd.store.desk import Overview, overview
 from outboxd.store.migrate import init_db

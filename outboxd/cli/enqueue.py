@@ -8,11 +8,12 @@ from typing import Any
 import click
 import msgspec
 
-from outboxd.cli import show, words
+from outboxd.cli import show, values
 from outboxd.cli.shared import Command, Options, lane_option
 from outboxd.config.durations import format_size
 from outboxd.config.schema import Lane
 from outboxd.errors import OutboxdError
+from outboxd.explain import words
 from outboxd.publishers.cloudevents import is_json
 from outboxd.store import desk
 from outboxd.store.migrate import create_missing
@@ -48,7 +49,7 @@ def _fitting(_ctx: click.Context, param: click.Parameter, text: str | None) -> s
 @lane_option
 @click.option("--app", "app_code", default="", callback=_fitting, metavar="APP", help="The tenant. Default: none.")
 @click.option("--event-id", callback=_fitting, metavar="ID", help="Default: a new random one.")
-@click.option("--delay", callback=words.read_duration, metavar="DURATION", help="Due that much later, e.g. 10m.")
+@click.option("--delay", callback=values.read_duration, metavar="DURATION", help="Due that much later, e.g. 10m.")
 @click.option(
     "--content-type", default="application/json", callback=_fitting, metavar="TYPE", help="Default: application/json."
 )

@@ -64,7 +64,7 @@ def run_daemon(
                 forget=lambda role: listeners.keep_for_serving() if role.name == ADMIN else listeners.close(),
             )
     except OutboxdError:
-        if _is_stopped():
+        if _take_stop():
             return EXIT_DONE
         raise
     except OSError as refusal:
@@ -78,7 +78,15 @@ def run_daemon(
 
 def _is_stopped() -> bool:
     """Has a signal asked us to end, and waits for the supervisor?"""
-    return bool(signal.sigpending() & STOPS)
+    return bool(signal.sigpending() & set(STOPS))
+
+
+def _take_stop() -> bool:
+    """The same; and it waits no more, since it would kill us once it is let through."""
+    was_asked = False
+    while signal.sigtimedwait(STOPS, 0) is not None:
+        was_asked = True
+    return was_asked
 
 
 def plan_of(

@@ -16,6 +16,7 @@ import click
 from outboxd.config.load import load
 from outboxd.config.schema import Config, Database, Lane
 from outboxd.errors import ConfigError, OutboxdError, StoreConflict, StoreError, StoreRefused, StoreUnavailable
+from outboxd.explain.lanes import lane_named
 from outboxd.store import connect
 from outboxd.store.connection import Connection
 
@@ -96,15 +97,7 @@ class Options:
 
     def lane(self, name: str | None) -> Lane:
         """The lane of that name; without a name the only one that is enabled, else room_outbox."""
-        lanes = self.config.lanes
-        if name is None:
-            enabled = [lane.name for lane in lanes.values() if lane.enabled]
-            name = enabled[0] if len(enabled) == 1 else "room_outbox"
-            if name not in lanes:
-                raise ConfigError([f"which lane is meant? Say --lane with one of {', '.join(sorted(lanes))}"])
-        if name not in lanes:
-            raise ConfigError([f"there is no lane {name!r}: the configuration has {', '.join(sorted(lanes))}"])
-        return lanes[name]
+        return lane_named(self.config, name)
 
     @contextmanager
     def connection(self, database: Database | None = None, *, create: bool = False) -> Iterator[Connection]:

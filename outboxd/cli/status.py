@@ -1,14 +1,17 @@
-"""`outboxd status`: every lane in numbers, as the tables tell them."""
+"""`outboxd status`: every lane in numbers, as the tables tell them, and its workers, as the daemon does."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import click
 
-from outboxd.cli import show, words
+from outboxd.cli import show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options
+from outboxd.cli.workers import Daemon, ask_daemon, document, of_lane, show_workers
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.explain import words
+from outboxd.explain.lanes import lane_document
 from outboxd.store import desk
 from outboxd.store.connection import Connection
 
@@ -32,25 +35,39 @@ class LaneStatus:
 @click.option("--watch", is_flag=True, help="Show it again every 2 s until Ctrl-C.")
 @click.pass_obj
 def status(options: Options, wants_json: bool, watch: bool) -> int:
-    """Show how many events each lane has waiting, retrying and dead, how old the oldest is, and what is paused.
+    """Show how many events each lane has waiting, retrying and dead, how old the oldest is, and what its workers do.
 
-    It reads the tables, so it works whether or not the daemon runs. Numbers end at 100,000 (shown as 100,000+).
+    Numbers of events are read from the tables, whether or not the daemon runs; they end at 100,000 (shown as 100,000+).
+    Workers and breakers are asked of the daemon on this machine.
     """
     if not watch:
-        found = _look(options)
-        _show(options, found, wants_json)
+        found = _show_once(options, wants_json)
         return EXIT_FAILED if any(one.problem and one.lane.enabled for one in found) else EXIT_DONE
     try:
         while True:
-            _show_again(options, wants_json)
+            try:
+                _show_once(options, wants_json, again=True)
+            except (StoreUnavailable, StoreConflict) as error:  # what is away now may be back the next time
+                click.echo(f"outboxd: {error}", err=True)
             time.sleep(WATCH_S)
     except KeyboardInterrupt:
         return EXIT_DONE
 
 
-def _look(options: Options) -> list[LaneStatus]:
-    with options.connection() as connection:
-        return [_lane_status(connection, lane) for lane in options.config.lanes.values()]
+def _show_once(options: Options, wants_json: bool, again: bool = False) -> list[LaneStatus]:
+    """Without the database only what the daemon tells, and then the error."""
+    daemon = ask_daemon(options.config)
+    try:
+        with options.connection() as connection:
+            found = [_lane_status(connection, lane) for lane in options.config.lanes.values()]
+    except StoreUnavailable:
+        if not wants_json:
+            show_workers(daemon)
+        raise
+    if again and show.is_terminal() and not wants_json:
+        click.clear()
+    _show(options, found, daemon, wants_json)
+    return found
 
 
 def _lane_status(connection: Connection, lane: Lane) -> LaneStatus:
@@ -60,23 +77,14 @@ def _lane_status(connection: Connection, lane: Lane) -> LaneStatus:
         return LaneStatus(lane, problem=str(error))
 
 
-def _show_again(options: Options, wants_json: bool) -> None:
-    """Once of many times: what is away now may be back the next time."""
-    try:
-        found = _look(options)
-    except (StoreUnavailable, StoreConflict) as error:
-        click.echo(f"outboxd: {error}", err=True)
-        return
-    if show.is_terminal() and not wants_json:
-        click.clear()
-    _show(options, found, wants_json)
-
-
-def _show(options: Options, found: list[LaneStatus], wants_json: bool) -> None:
+def _show(options: Options, found: list[LaneStatus], daemon: Daemon, wants_json: bool) -> None:
     where = options.config.database.shown
     now_ms = max((one.overview.now_ms for one in found if one.overview), default=None)
     if wants_json:
-        show.as_json({"time_ms": now_ms, "database": where, "lanes": [_document(one) for one in found]})
+        lanes = [
+            {**lane_document(one.lane, one.overview, one.problem), **of_lane(daemon, one.lane.name)} for one in found
+        ]
+        show.as_json({"time_ms": now_ms, "database": where, **document(daemon), "lanes": lanes})
         return
     show.line(f"{where}, {words.moment(now_ms or 0)}")
     show.table(TITLES, [_row(one) for one in found if one.overview or one.lane.enabled], NUMBERS)
@@ -87,6 +95,7 @@ def _show(options: Options, found: list[LaneStatus], wants_json: bool) -> None:
             show.line(f"{one.lane.name}: {one.problem}")
         if one.overview and one.overview.failed:
             show.line(f"{one.lane.name} has dead letters: `outboxd dead list --lane {one.lane.name}`")
+    show_workers(daemon)
 
 
 def _row(one: LaneStatus) -> tuple[str, ...]:
@@ -102,12 +111,3 @@ def _row(one: LaneStatus) -> tuple[str, ...]:
     due = "-" if seen.next_due_ms is None else f"in {words.lasting(seen.next_due_ms - seen.now_ms)}"
     state = "paused" if seen.paused else "on"
     return (one.lane.name, *numbers, oldest, due, state if one.lane.enabled else f"not enabled, {state}")
-
-
-def _document(one: LaneStatus) -> dict[str, object]:
-    document: dict[str, object] = {"lane": one.lane.name, "enabled": one.lane.enabled, "problem": one.problem or None}
-    if one.overview is not None:
-        seen = asdict(one.overview)
-        del seen["now_ms"]
-        document |= {**seen, "capped": sorted(one.overview.capped), "paused_by": one.overview.paused_by or None}
-    return document

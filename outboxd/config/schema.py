@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 PUBLISH_MODES = ("direct", "mq", "dual")
-RETRY_STRATEGIES = ("exponential_backoff", "fixed_interval")
+EXPONENTIAL = "exponential_backoff"
+RETRY_STRATEGIES = (EXPONENTIAL, "fixed_interval")
 HTTP_FORMATS = ("cloudevents", "cloudevents_structured", "raw")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from outboxd.backoff import exponential, jittered
-from outboxd.config.schema import Lane
+from outboxd.config.schema import EXPONENTIAL, Lane
 from outboxd.event import RETRY_LIMIT, Dead, Delivered, Event, Outcome, Retry
 from outboxd.publishers.fanout import published_to
 from outboxd.redact import clip, redact
 from outboxd.store.api import DELIVERED, FAILED, LAST_ERROR_CHARACTERS, RELEASED, RETRYABLE, Settlement
 
-EXPONENTIAL = "exponential_backoff"
 JITTER = 0.1
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outboxd.cli import story
+from outboxd.explain import story
 from tests.services.cli import Cli
 from tests.services.daemon import write_config
 from tests.services.lanes import Table, table_of

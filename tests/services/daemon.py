@@ -23,6 +23,7 @@ DRAIN_MARGIN_S = 2.0
 """G5: a drain ends within publish_timeout and this."""
 
 LANE = "room_outbox"
+ADMIN = "admin"
 
 Section = Mapping[str, Any]
 
@@ -37,14 +38,17 @@ def write_config(
     log_level: str = "info",
     database: Section | None = None,
     supervisor: Section | None = None,
+    admin: Section | None = None,
     **worker: object,
 ) -> Config:
     """Write a configuration and read it as the daemon does. worker: keys of `outbox_worker`; without `direct` every
-    publisher is a direct one. lanes: room_outbox alone unless given.
+    publisher is a direct one. lanes: room_outbox alone unless given. admin: a socket beside the file, no TCP listener,
+    unless it says otherwise.
     """
     document = {
         "node_id": node_id,
         "database": {"url": database_url, **(database or {})},
+        "admin": {"listen": "", "socket": str(path.with_suffix(".sock")), **(admin or {})},
         "supervisor": {"restart_backoff": "50ms", "restart_backoff_max": "200ms", **(supervisor or {})},
         "outbox_worker": {"direct": list(publishers), "poll_interval": "100ms", **worker},
         "lanes": lanes or {LANE: {}},
@@ -82,8 +86,22 @@ class Daemon:
         return self.log.read_bytes()[self._skip_bytes :].decode(errors="replace")
 
     def lines(self, event: str | None = None) -> list[dict[str, Any]]:
-        """The lines of the log so far, of one event or all."""
-        return [line for line in parsed(self.text()) if event in (None, line["event"])]
+        """The lines of the log so far: all, or those of one event, without those about the admin role."""
+        found = parsed(self.text())
+        return [line for line in found if event is None or (event == line["event"] and line["worker"] != ADMIN)]
+
+    def admin_lines(self, event: str) -> list[dict[str, Any]]:
+        """The lines of one event about the admin role."""
+        return [line for line in self.lines() if event == line["event"] and line["worker"] == ADMIN]
+
+    def admin_pid(self, count: int = 1) -> int:
+        """The admin role's latest process, once it answers; count: of how many so far."""
+
+        def answering() -> int | None:
+            listening = self.admin_lines("admin_listens")
+            return self.admin_lines("worker_started")[-1]["pid"] if len(listening) >= count else None
+
+        return self.wait_until(answering, f"admin role number {count} to answer")
 
     def wait_for(self, event: str, count: int = 1) -> list[dict[str, Any]]:
         """The lines of an event, once there are so many."""
@@ -122,6 +140,11 @@ class Daemon:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it has not ended:\n{children.tail(self.log)}") from None
 
+    def end_after(self, signum: int) -> int:
+        """Send it, and wait; the exit status."""
+        self.signal(signum)
+        return self.end()[0]
+
     def drain(self, publish_timeout_s: float) -> float:
         """G5: SIGTERM, and it ends in time with 0 and leaves no process behind; how long that took."""
         self.signal()
@@ -132,7 +155,8 @@ class Daemon:
 
     def left_behind(self) -> list[int]:
         """Workers of any time that still run."""
-        return [line["pid"] for line in self.lines("worker_started") if is_running(line["pid"])]
+        started = [line["pid"] for line in self.lines() if line["event"] == "worker_started"]
+        return [pid for pid in started if is_running(pid)]
 
     def stop(self) -> None:
         """End it and its workers by force."""

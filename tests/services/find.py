@@ -43,3 +43,14 @@ def free_port() -> int:
             except OSError:
                 continue
             return port
+
+
+def outside_address() -> str | None:
+    """An address of this machine that is no loopback one; None if it has none. Nothing is sent to find it."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("198.51.100.1", 9))
+        except OSError:
+            return None
+        address = str(asking.getsockname()[0])
+    return None if address.startswith("127.") else address

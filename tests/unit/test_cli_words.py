@@ -5,15 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outboxd.cli import words
-from outboxd.cli.words import When
+from outboxd.cli import values
+from outboxd.explain import words
+from outboxd.explain.words import When
 
 CONTEXT = click.Context(click.Command("test"))
 PARAMETER = click.Option(["--since"])
 
 
 def read_when(text: str) -> When | None:
-    return words.read_when(CONTEXT, PARAMETER, text)
+    return values.read_when(CONTEXT, PARAMETER, text)
 
 
 @pytest.mark.parametrize(
@@ -79,25 +80,25 @@ def test_what_is_no_time_is_refused_with_how_to_write_one(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "ms"), [(None, 0), ("10m", 600_000), ("1d", 86_400_000), ("1h30m", 5_400_000)])
 def test_a_delay_is_read_in_milliseconds(text: str | None, ms: int) -> None:
-    assert words.read_duration(CONTEXT, PARAMETER, text) == ms
+    assert values.read_duration(CONTEXT, PARAMETER, text) == ms
 
 
 @pytest.mark.parametrize("text", ["", "10", "-10m", "soon"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no duration: write"):
-        words.read_duration(CONTEXT, PARAMETER, text)
+        values.read_duration(CONTEXT, PARAMETER, text)
 
 
 @pytest.mark.parametrize(("text", "rate"), [(None, None), ("10", 10.0), ("0.001", 0.001), ("1e6", 1_000_000.0)])
 def test_a_rate_is_read(text: str | None, rate: float | None) -> None:
-    assert words.read_rate(CONTEXT, PARAMETER, text) == rate
+    assert values.read_rate(CONTEXT, PARAMETER, text) == rate
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "-inf", "1e400", "1e-9", "1000001", "", "fast"])
 def test_what_is_no_rate_is_refused_with_its_bounds(text: str) -> None:
     """Infinite or no number, it would end in a division or in a sleep for ever."""
     with pytest.raises(click.BadParameter, match=r"write a number from 0\.001 to 1,000,000 "):
-        words.read_rate(CONTEXT, PARAMETER, text)
+        values.read_rate(CONTEXT, PARAMETER, text)
 
 
 def test_counts_have_their_plural() -> None:

@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 import pytest
 
 from outboxd import redact
-from outboxd.config import document, keys, lanes, load, publishers, schema
+from outboxd.config import admin, document, keys, lanes, load, publishers, schema
 from outboxd.config.load import parse
 from outboxd.config.report import Report
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "configuration.md").read_text()
+(TOKENS,) = re.findall(r"```yaml\n(- name: .*?)```", DOCUMENT, re.DOTALL)
 SECRETS = {
     "database_password": "secret-of-the-database",
     "webhook_authorization": "Bearer secret-of-the-receiver",
     "webhook_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    "admin_token": "token-of-the-administrator",
+    "admin_tokens.yaml": TOKENS,
 }
 
 
@@ -52,6 +55,7 @@ def known_keys() -> set[str]:
         below("", load.TOP)
         | below("database.", load.DATABASE)
         | below("supervisor.", keys.SUPERVISOR)
+        | below("admin.", admin.ADMIN)
         | below("outbox_worker.", lanes.KEYS)
         | below("publishers.<name>.", named)
         | below("publishers.<name>.breaker.", keys.BREAKER)
@@ -128,6 +132,7 @@ def test_the_defaults_are_those_of_the_schema() -> None:
     )  # fmt: skip
     assert (lane.max_inflight_bytes, lane.max_event_bytes, lane.max_retry_count) == (16 * 2**20, 8 * 2**20, 10)
     assert (lane.initial_backoff_s, lane.max_backoff_s, lane.direct) == (5, 300, ())
+    assert (schema.Admin().host, schema.Admin().port, schema.Admin().tokens) == ("127.0.0.1", 9464, ())
     supervisor = schema.Supervisor()
     assert (supervisor.restart_backoff_s, supervisor.restart_backoff_max_s) == (0.5, 30)
     assert (supervisor.stable_after_s, supervisor.startup_timeout_s) == (60, 30)
@@ -143,7 +148,7 @@ def test_every_column_that_can_be_renamed_is_documented(column: str) -> None:
 
 
 def test_the_configuration_at_the_top_of_the_document_can_be_used(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+    text, *_ = re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
     for name, secret in SECRETS.items():
         (tmp_path / name).write_text(secret)
     config = parse(text.replace("/run/secrets", str(tmp_path)), {}, "document")

@@ -9,12 +9,15 @@ import click
 import pytest
 
 from outboxd import log
-from outboxd.cli import enqueue, shared, story
+from outboxd.cli import enqueue, shared
 from outboxd.cli.main import COMMANDS, cli
-from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
+from outboxd.config import schema
+from outboxd.explain import story
+from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
 from outboxd.store import desk
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
+from tests.services.admin import routes
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
@@ -120,6 +123,28 @@ def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
     told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"(?i)at most (\d+) char", text))}
     assert told == desk.LIMITS
     assert {name for name, text in rows.items() if "ASCII" in text} == enqueue.ASCII
+
+
+def test_every_route_of_the_admin_api_is_documented_with_its_permission() -> None:
+    """Who writes a token's permissions must know what they are good for."""
+    rows = re.findall(r"^\| `([A-Z]+) (/[^`]*)` \| (open|`[a-z:]+`) \| .+ \|$", section("Routes"), re.MULTILINE)
+    documented = {(method, path): permission.strip("`") for method, path, permission in rows}
+    found = routes(schema.Config(node_id="node"))
+    served = {(method, re.sub(r"<[a-z_]+:", "<", rule)): permission for (method, rule), permission in found.items()}
+    assert documented == served
+    assert {permission for permission in served.values() if permission != "open"} == set(schema.PERMISSIONS)
+    assert [name for name in schema.PERMISSIONS if f"`{name}`" not in section("Who may")] == []
+
+
+def test_every_status_of_the_admin_api_is_documented() -> None:
+    """Those that its code names."""
+    folder = ROOT / "outboxd" / "admin"
+    told = {int(row) for row in re.findall(r"^\| (\d+) \| ", section("Errors"), re.MULTILINE)}
+    calls = [node for path in folder.glob("*.py") for node in ast.walk(ast.parse(path.read_text("utf-8")))
+             if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Refused"]  # fmt: skip
+    named = {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+    assert named <= told
+    assert told == named | {405, 413}, "these two come from Flask"
 
 
 def test_every_name_in_the_json_of_status_is_documented() -> None:

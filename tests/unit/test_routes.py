@@ -4,9 +4,10 @@ import pytest
 
 from outboxd.config.schema import Breaker, Lane, Null, PublisherSettings
 from outboxd.publishers.api import Publisher
+from outboxd.publishers.filters import wants
 from outboxd.publishers.null import NullPublisher
 from outboxd.publishers.route import Item
-from outboxd.relay.routes import open_fanout, wants
+from outboxd.relay.routes import open_fanout
 from tests.services.publishing import make_event
 
 

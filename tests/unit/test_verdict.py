@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, verdict
 from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable
 from outboxd.event import REASONS, Dead, Event, Retry
+from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, verdict
 from outboxd.publishers.http_answer import answered
 from outboxd.relay import policy
 

@@ -1,15 +1,11 @@
-"""Times and durations as people read and write them. Pure."""
+"""Times, durations and counts as people read and write them. Pure."""
 
-import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-import click
-
 from outboxd.config.durations import parse_duration_s
 
-RATES = (0.001, 1_000_000.0)
 MOST_AT_ONCE = 1_000_000_000
 """Of a limit. More than any table holds, less than any database's integers do."""
 
@@ -59,10 +55,8 @@ class When:
         return self.at_ms if self.ago_ms is None else now_ms - self.ago_ms
 
 
-def read_when(_ctx: click.Context, _param: click.Parameter, text: str | None) -> When | None:
-    """For an option: `2h`, `1d12h` (so long ago) or `2026-11-29`, `2026-11-29T16:57`, with `+08:00` (else UTC)."""
-    if text is None:
-        return None
+def read_when(text: str) -> When:
+    """`2h`, `1d12h` (so long ago) or `2026-11-29`, `2026-11-29T16:57`, with `+08:00` (else UTC). Raises ValueError."""
     ago_ms = duration_ms(text)
     if ago_ms is not None:
         return When(ago_ms=ago_ms)
@@ -71,29 +65,7 @@ def read_when(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
         return When(int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000))
     except (ValueError, OverflowError):
         hint = "write how long ago (2h, 1d12h) or when (2026-11-29T16:57Z)"
-        raise click.BadParameter(f"{text!r} is no time: {hint}") from None
-
-
-def read_duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int:
-    """For an option: `10m`, `1h30m`, `2d`, in milliseconds; 0 without it."""
-    found = 0 if text is None else duration_ms(text)
-    if found is None:
-        raise click.BadParameter(f"{text!r} is no duration: write 500ms, 10m, 1h30m or 2d")
-    return found
-
-
-def read_rate(_ctx: click.Context, _param: click.Parameter, text: str | None) -> float | None:
-    """For an option: so many a second, within RATES."""
-    if text is None:
-        return None
-    least, most = RATES
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not least <= rate <= most:  # nan neither
-        raise click.BadParameter(f"{text!r} is no rate: write a number from {least:g} to {most:,.0f} (a second)")
-    return rate
+        raise ValueError(f"{text!r} is no time: {hint}") from None
 
 
 def duration_ms(text: str) -> int | None:

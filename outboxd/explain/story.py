@@ -4,11 +4,10 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outboxd.cli import words
-from outboxd.cli.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, Verdict, verdict
-from outboxd.config.schema import Lane, PublisherSettings
-from outboxd.relay.policy import EXPONENTIAL
-from outboxd.relay.routes import wants
+from outboxd.config.schema import EXPONENTIAL, Lane, PublisherSettings
+from outboxd.explain import words
+from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, Verdict, verdict
+from outboxd.publishers.filters import wants
 from outboxd.store.api import FRESH
 from outboxd.store.desk_find import Found
 from outboxd.store.desk_look import LOOK_CAP, Around

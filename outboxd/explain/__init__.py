@@ -1,0 +1,1 @@
+"""What people and programs are told of events: the same for the command line and the admin API."""

@@ -21,7 +21,7 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(outboxd.__path_
 FILE_LINES = 300
 FUNCTION_LINES = 50
 TOP_LEVEL = {
-    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "docs", "etc", "outboxd",
+    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "docs", "etc", "outboxd",
     "pyproject.toml", "ruff.toml", "setup.cfg", "systemd", "tests",
 }  # fmt: skip
 

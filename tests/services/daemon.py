@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +58,21 @@ class Daemon:
     """One run of the daemon; `stop` ends it whatever state it is in. `environ`: added to the test's own."""
 
     def __init__(self, config: Path, log: Path, *arguments: str, **environ: str) -> None:
-        self.log = log
-        self._skip_bytes = log.stat().st_size if log.exists() else 0
         variables = [f"{name}={value}" for name, value in {"PYTHONPATH": str(ROOT), **environ}.items()]
         program = [sys.executable, "-m", "outboxd", "--config", str(config), *arguments]
-        self.process = children.start(["env", *variables, *program], log)
+        self._start(["env", *variables, *program], log)
+
+    @classmethod
+    def of(cls, command: Sequence[str], log: Path) -> "Daemon":
+        """One that a command starts which becomes it."""
+        daemon = cls.__new__(cls)
+        daemon._start(command, log)
+        return daemon
+
+    def _start(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        self._skip_bytes = log.stat().st_size if log.exists() else 0
+        self.process = children.start(command, log)
         self.pid = self.process.pid
 
     def __enter__(self) -> "Daemon":

@@ -70,6 +70,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     fi
     command -v nginx >/dev/null || echo nginx
     command -v openssl >/dev/null || echo openssl
+    [ -x /bin/kill ] || echo procps # the unit file names it
     command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
 }
 

@@ -1,7 +1,7 @@
 """A small machine with a real systemd as its process 1, where this one lets us have it: as root, with namespaces.
 
-It sees this machine's files, and over them those of a folder, as `make install DESTDIR=...` fills it. What it writes is in
-memory and goes with it. Its only units are `outboxd.service` and the targets that it names.
+It sees this machine's files, and over them those of a folder, as `make install DESTDIR=...` fills it. What it writes is
+in memory and goes with it. Its only units are `outboxd.service`, what that names, and the journal.
 """
 
 import os
@@ -58,8 +58,8 @@ def machine(folder: Path, layer: Path) -> Iterator[Machine]:
     """It has booted; it ends, and all that runs in it, with the context. Skipped where there can be none."""
     has_all = SYSTEMD.exists() and all(map(program, ("unshare", "nsenter")))
     cgroups = next((Path(line.split()[1]) for line in _mounts() if line.split()[2] == "cgroup2"), None)
-    require("systemd", cgroups if has_all and os.geteuid() == 0 else None, "a machine of one's own needs root and systemd")
-    assert cgroups is not None
+    is_possible = has_all and os.geteuid() == 0
+    cgroups = require("systemd", cgroups if is_possible else None, "a machine in a namespace needs root and systemd")
     (group := cgroups / f"outboxd-test-{os.getpid()}").mkdir()
     (folder / "machine").mkdir()
     log = folder / "machine.log"

@@ -18,6 +18,7 @@ marker=$environment/installed-by-make # without it nothing in PREFIX is touched
 settings=$destdir/etc/outboxd
 units=$destdir/etc/systemd/system
 command=$destdir/usr/local/bin/outboxd
+is_upgrade=
 
 fail() {
     printf '%s\n' "$@" >&2
@@ -64,8 +65,9 @@ install_package() (
     "$environment/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$work" "$work/tree"
     echo "installing it and what it needs"
     "$environment/bin/python" -m pip install --quiet "$work"/*.whl
-    # Once more, since pip leaves a package alone whose version has not changed.
-    "$environment/bin/python" -m pip install --quiet --no-deps --force-reinstall "$work"/*.whl
+    if [ -n "$is_upgrade" ]; then # pip leaves a package alone whose version has not changed
+        "$environment/bin/python" -m pip install --quiet --no-deps --force-reinstall "$work"/*.whl
+    fi
     if [ -n "$destdir" ]; then # what names its own place names the later one
         grep -rlIF "$environment" "$environment/bin" "$environment/pyvenv.cfg" | xargs -r sed -i "s|$environment|$prefix|g"
     fi
@@ -105,7 +107,6 @@ install_command() {
 }
 
 install_all() {
-    local is_upgrade=
     check_places
     [ ! -e "$marker" ] || is_upgrade=yes
     find_python

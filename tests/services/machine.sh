@@ -10,6 +10,7 @@ mount --make-rprivate /
 mount -t tmpfs tmpfs "$folder" # an overlay cannot write to another overlay, and this machine's own root may be one
 mkdir "$folder/written" "$folder/work" "$folder/root"
 cp -a "$layer/." "$folder/written"
+chmod 755 "$folder/written" # it becomes /
 mount -t overlay overlay -o "lowerdir=/,upperdir=$folder/written,workdir=$folder/work" "$folder/root"
 cd "$folder/root"
 mount -t proc proc proc
@@ -32,6 +33,8 @@ for target in sysinit basic network-online shutdown; do
 done
 echo 'Wants=systemd-journald.socket' >>run/units/basic.target
 cp lib/systemd/system/systemd-journald{.service,.socket,-dev-log.socket} etc/systemd/system/outboxd.service run/units
+rm -f etc/resolv.conf # nobody answers in here, and nobody is waited for
+touch etc/resolv.conf
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
 
 pivot_root . tmp

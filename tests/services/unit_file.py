@@ -29,7 +29,7 @@ def value(name: str) -> str:
 
 def seconds(name: str) -> float:
     """A time span that stands there once."""
-    return parse_duration_s(value(name)) or 0.0
+    return parse_duration_s(value(name).replace("min", "m")) or 0.0
 
 
 class Service:

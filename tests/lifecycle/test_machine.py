@@ -1,15 +1,15 @@
 """What `make install` has installed, run by a real systemd in a machine of its own."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.services.machine import Machine, machine
-from tests.services.packages import Installation
+from tests.services.packages import Installation, Packages
 from tests.services.unit_file import DROP_INS
 from tests.services.wait import wait_for
 
@@ -131,10 +131,10 @@ def test_a_configuration_that_cannot_be_used_is_not_tried_again(host: Machine) -
 
 
 def test_the_installed_example_starts_with_credentials_that_only_root_may_read(host: Machine) -> None:
-    """G11, G10: its database cannot be reached here, which is waited for; the password is handed over by systemd."""
-    example = host.root / "etc/outboxd/outbox.yaml.example"
-    configure(host, text=example.read_text(encoding="utf-8"))
-    secret = Path(host.root / "etc/outboxd/database_password")
+    """G11, G10: its database is away, which is waited for; the password is handed over by systemd."""
+    example = (host.root / "etc/outboxd/outbox.yaml.example").read_text(encoding="utf-8")
+    configure(host, text=example.replace("db.internal", "127.0.0.1"))
+    secret = host.root / "etc/outboxd/database_password"
     secret.write_text("of-the-database", encoding="utf-8")
     secret.chmod(0o600)
     assert host.run("systemctl", "start", "outboxd").returncode != 0, "without the drop-in there is no password"
@@ -148,3 +148,22 @@ def test_the_installed_example_starts_with_credentials_that_only_root_may_read(h
     finally:
         (host.root / "run/units/outboxd.service.d" / drop_in.stem).unlink()
         host.systemctl("daemon-reload")
+
+
+def test_uninstalling_refuses_while_it_runs_and_then_removes_it(host: Machine, packages: Packages) -> None:
+    """The last test here: a daemon whose program is gone could replace no worker. Configuration and data stay."""
+    tree = host.root / "opt/tree"
+    shutil.copytree(packages.unpacked / "systemd", tree / "systemd")
+    shutil.copy(packages.unpacked / "Makefile", tree)
+    host.systemctl("start", "outboxd")
+    refused = host.run("make", "-C", "/opt/tree", "uninstall")
+    assert refused.returncode != 0
+    assert "systemctl disable --now outboxd" in refused.stderr
+    assert (host.root / "opt/outboxd/bin/outboxd").exists()
+    host.systemctl("stop", "outboxd")
+    done = host.run("make", "-C", "/opt/tree", "uninstall")
+    assert done.returncode == 0, done.stderr
+    gone = ("opt/outboxd", "usr/local/bin/outboxd", "etc/systemd/system/outboxd.service")
+    assert [name for name in gone if os.path.lexists(host.root / name)] == []
+    assert (host.root / "etc/outboxd/outbox.yaml").exists()
+    assert (host.root / "var/lib/private/outboxd/outboxd.db").exists()

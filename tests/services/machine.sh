@@ -33,8 +33,6 @@ for target in sysinit basic network-online shutdown; do
 done
 echo 'Wants=systemd-journald.socket' >>run/units/basic.target
 cp lib/systemd/system/systemd-journald{.service,.socket,-dev-log.socket} etc/systemd/system/outboxd.service run/units
-rm -f etc/resolv.conf # nobody answers in here, and nobody is waited for
-touch etc/resolv.conf
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
 
 pivot_root . tmp

@@ -71,4 +71,3 @@ class Service:
 
     def _place(self, text: str) -> str:
         return text.replace("%S/outboxd", str(self.state))
-

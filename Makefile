@@ -1,14 +1,15 @@
 # Every target makes ready what it needs: system packages (as root; else it names them), then .venv.
-# PYTHON=python3.12 names the Python to use; ARGS=... is passed on to pytest or the benchmark.
+# PYTHON=python3.12 names the Python to use; ARGS=... is passed on to pytest or the benchmark; PREFIX=... (/opt/outboxd) and
+# DESTDIR=... say where `make install` puts it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-long lint bench clean
+.PHONY: help demo run test test-long lint bench install uninstall clean
 
-export PYTHON
+export PYTHON PREFIX DESTDIR
 READY  := @tests/services/install.sh
 BIN    := .venv/bin
 # What `make test` has installed: without it a test fails, where it would be skipped otherwise.
-SERVED := OUTBOXD_TEST_REQUIRE=mysql,nginx,http,faketime
+SERVED := OUTBOXD_TEST_REQUIRE=mysql,nginx,http,faketime,systemd-analyze
 
 help:       ## print this list
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -37,6 +38,12 @@ lint:       ## ruff, mypy and the import rules
 bench:      ## measure it on this machine
 	$(READY) test
 	@$(BIN)/python -m tests.bench $(ARGS)
+
+install:    ## put it on this machine as a systemd service, or upgrade it (as root)
+	@systemd/install.sh install
+
+uninstall:  ## remove it again; configuration and data stay
+	@systemd/install.sh uninstall
 
 clean:      ## remove .venv, builds and caches
 	@rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -4,7 +4,9 @@ import os
 
 from hypothesis import settings
 
-pytest_plugins = ["tests.services.databases", "tests.services.nginx", "tests.services.payloads"]
+pytest_plugins = [
+    "tests.services.databases", "tests.services.nginx", "tests.services.packages", "tests.services.payloads",
+]  # fmt: skip
 
 # No deadline for one example: a loaded machine would fail tests that are right. In CI the examples are the same in
 # every run, so that a change is never blamed for what chance found.

@@ -56,6 +56,7 @@ class Children:
         self._replace_done = replace_done
         self._forget = forget
         self._is_draining = False
+        self._drain_until_s = 0.0
         self._members: dict[str, Member] = {}
 
     @property
@@ -96,6 +97,7 @@ class Children:
     def drain(self, now_s: float, within_s: float) -> None:
         """Stop all but those that end last."""
         self._is_draining = True
+        self._drain_until_s = now_s + within_s
         self.board.set_draining()
         for member in self.members:
             if member.role.is_last and member.child.is_alive:
@@ -105,10 +107,10 @@ class Children:
                 self.stop(member, now_s, within_s)
 
     def stop_last(self, now_s: float) -> None:
-        """Stop those that end last, once nothing else runs."""
+        """Stop those that end last, once nothing else runs: within the rest of the drain's time."""
         if all(member.child.state is State.DONE for member in self.members if not member.role.is_last):
             for member in self.members:
-                self.stop(member, now_s, child.HURRY_S)
+                self.stop(member, now_s, max(self._drain_until_s - now_s, child.HURRY_S))
 
     def hurry(self, now_s: float) -> None:
         """Those that are told to stop are to end at once."""

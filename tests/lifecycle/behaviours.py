@@ -43,6 +43,11 @@ def busy(context: ChildContext, takes_s: float = 0.4) -> int:
     return 0
 
 
+def leisurely(context: ChildContext) -> int:
+    """Takes more than a moment to end: it was still starting, on a machine that is busy."""
+    return busy(context, 1.2)
+
+
 def slow(context: ChildContext) -> int:
     """As busy, with an event that takes half a minute."""
     return busy(context, 30.0)
@@ -168,8 +173,8 @@ def shows_environment(context: ChildContext) -> int:
 BEHAVIOURS: dict[str, Callable[[ChildContext], int]] = {
     role.__name__: role
     for role in (
-        idle, busy, slow, stubborn, silent, hung_at_boot, orphan_guard, told_by_the_kernel, crash_at_boot, crash_once,
-        done, refused, leaves_strangers, beats_without_coming_up, up_then_refused, hung_in_c, deaf_in_c,
+        idle, busy, leisurely, slow, stubborn, silent, hung_at_boot, orphan_guard, told_by_the_kernel, crash_at_boot,
+        crash_once, done, refused, leaves_strangers, beats_without_coming_up, up_then_refused, hung_in_c, deaf_in_c,
         shows_environment, deaf_and_never_up,
     )
 }  # fmt: skip

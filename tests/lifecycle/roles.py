@@ -68,6 +68,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser()
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--behaviour", default="idle")
+    parser.add_argument("--last", help="the behaviour of one more role, which ends after the workers")
     parser.add_argument("--lanes", type=int, default=1, help="workers are dealt to so many lanes, one after the other")
     parser.add_argument("--drain-limit", type=float, default=5.0)
     parser.add_argument("--backoff", type=float, default=0.1)
@@ -95,6 +96,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
         )
         for i in range(options.workers)
     ]
+    if options.last:
+        roles.append(Role("last", BEHAVIOURS[options.last], options.heartbeat_limit, is_last=True))
     settings = schema.Supervisor(
         restart_backoff_s=options.backoff,
         restart_backoff_max_s=options.backoff * 4,

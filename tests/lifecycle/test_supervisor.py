@@ -26,6 +26,16 @@ def test_sigterm_lets_every_worker_finish_what_is_in_flight(start: Start) -> Non
     ]  # fmt: skip
 
 
+def test_who_ends_last_has_the_rest_of_the_drains_time(start: Start) -> None:
+    """G5: on a busy machine the admin role may still be starting when it is to end; that is no failed stop."""
+    daemon = start("--workers", "1", "--last", "leisurely", "--drain-limit", "10")
+    daemon.workers(2)
+    daemon.signal()
+    assert (daemon.end()[0], daemon.left_behind()) == (0, [])
+    assert daemon.lines("worker_killed") == []
+    assert [line["worker"] for line in daemon.lines("worker_exited")] == ["lane-01", "last"]
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_still_drains(start: Start, signum: int) -> None:
     """G5: Ctrl-C, timeout(1) and some service managers signal the workers too; that is no second signal."""

@@ -68,11 +68,21 @@ class Daemon:
     def __init__(
         self, config: Path, log: Path, *arguments: str, within: Sequence[str] = (), **environ: str
     ) -> None:
-        self.log = log
-        self._skip_bytes = log.stat().st_size if log.exists() else 0
         variables = [f"{name}={value}" for name, value in {"PYTHONPATH": str(ROOT), **environ}.items()]
         program = [sys.executable, "-m", "outboxd", "--config", str(config), *arguments]
-        self.process = children.start(["env", *variables, *within, *program], log)
+        self._start(["env", *variables, *within, *program], log)
+
+    @classmethod
+    def of(cls, command: Sequence[str], log: Path) -> "Daemon":
+        """One that a command starts which becomes it."""
+        daemon = cls.__new__(cls)
+        daemon._start(command, log)
+        return daemon
+
+    def _start(self, command: Sequence[str], log: Path) -> None:
+        self.log = log
+        self._skip_bytes = log.stat().st_size if log.exists() else 0
+        self.process = children.start(command, log)
         self.pid = self.process.pid
 
     def __enter__(self) -> "Daemon":

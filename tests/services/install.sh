@@ -3,6 +3,7 @@
 #
 #   tests/services/install.sh run     what `make demo` and `make run` need
 #   tests/services/install.sh test    that, the tests' servers and tools
+#   tests/services/install.sh python  no environment, and the Python's name on standard output: for `make install`
 #
 # Silent when all is there. As root on Debian or Ubuntu it installs the packages that are missing, and starts no
 # service; otherwise it names them and ends with 1. PYTHON names the Python to use.
@@ -70,6 +71,8 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     command -v nginx >/dev/null || echo nginx
     command -v openssl >/dev/null || echo openssl
     command -v faketime >/dev/null || echo faketime
+    [ -x /bin/kill ] || echo procps # the unit file names it
+    command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
 }
 
 apt_install() ( # in a shell of its own, for the trap
@@ -119,5 +122,10 @@ make_environment() {
 }
 
 python=$(find_python)
-install_packages
-make_environment
+if [ "$mode" = python ]; then
+    install_packages >&2
+    echo "$python"
+else
+    install_packages
+    make_environment
+fi

@@ -86,7 +86,8 @@ def main() -> None:
         return stores[-1]
 
     name = f"{LANE}-{number}"
-    context = ChildContext(Scoreboard(1).take(name), Stop(), os.getppid(), f"{config.node_id}/{name}")
+    board = Scoreboard(1)
+    context = ChildContext(board.take(name), Stop(), os.getppid(), f"{config.node_id}/{name}", board)
     publishers = [config.publishers[publisher] for publisher in lane.direct]
     status = run_worker(context, lane, open_store, lambda: open_fanout(lane, publishers, open_publisher), True)
     Path(output).write_bytes(msgspec.json.encode([call for store in stores for call in store.calls]))

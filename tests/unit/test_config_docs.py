@@ -178,3 +178,18 @@ def test_the_configuration_for_docker_takes_its_addresses_from_the_environment()
     assert config.publishers == {"webhook": schema.Http(name="webhook", url="http://receiver:9000/events")}
     assert config.lanes["room_outbox"].direct == ("webhook",)
     assert config.warnings == ()
+
+
+@pytest.mark.parametrize("variable", ["CREDENTIALS_DIRECTORY", None])
+def test_the_configuration_for_systemd_takes_its_secrets_from_where_systemd_or_root_has_them(
+    variable: str | None, tmp_path: Path
+) -> None:
+    """The same file is for the service, which is handed its credentials, and for the commands that root types."""
+    (tmp_path / "database_password").write_text(SECRETS["database_password"])
+    text = (ROOT / "etc" / "outbox.systemd.yaml").read_text()
+    if variable is None:
+        text = text.replace("/etc/outboxd}", f"{tmp_path}}}")
+    config = parse(text, {variable: str(tmp_path)} if variable else {}, "etc/outbox.systemd.yaml")
+    assert config.database.password == SECRETS["database_password"]
+    assert config.lanes["room_outbox"].direct == ("webhook",)
+    assert config.warnings == ()

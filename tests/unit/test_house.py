@@ -21,8 +21,8 @@ MODULES = sorted(module.name for module in pkgutil.walk_packages(outboxd.__path_
 FILE_LINES = 300
 FUNCTION_LINES = 50
 TOP_LEVEL = {
-    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "docs", "etc", "outboxd",
-    "pyproject.toml", "ruff.toml", "setup.cfg", "systemd", "tests",
+    ".ci", ".git", ".gitignore", "CHANGELOG.md", "LICENSE", "MANIFEST.in", "Makefile", "README.md", "docs", "etc",
+    "outboxd", "pyproject.toml", "ruff.toml", "setup.cfg", "systemd", "tests",
 }  # fmt: skip
 
 
@@ -38,7 +38,8 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 def test_every_file_can_be_read_in_one_go() -> None:
     """A file that grows past 300 lines holds two subjects."""
-    texts = [*SOURCES, *(ROOT / "outboxd").rglob("*.sql"), *(ROOT / "tests").rglob("*.sh"), ROOT / "Makefile"]
+    texts = [*SOURCES, *(ROOT / "outboxd").rglob("*.sql"), ROOT / "Makefile"]
+    texts += [path for folder in ("systemd", "tests") for path in (ROOT / folder).rglob("*.sh")]
     lengths = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in texts}
     assert {name: lines for name, lines in lengths.items() if lines > FILE_LINES} == {}
 

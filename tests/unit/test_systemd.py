@@ -1,23 +1,15 @@
-"""sd_notify, over real datagram sockets and given times; and the unit file that goes with it."""
+"""sd_notify, over real datagram sockets and given times."""
 
-import configparser
 import os
-import re
-import shutil
 import socket
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from outboxd.config.durations import parse_duration_s
-from outboxd.config.schema import Lane
 from outboxd.supervisor.systemd import Notifier, Phase
 from tests.services.service_manager import ServiceManager
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -145,36 +137,3 @@ def test_what_found_no_room_is_said_again(manager: ServiceManager) -> None:
     ours.turn(1.1, Phase.READY, always("x"))
     assert manager.told("READY", "WATCHDOG") == ["READY=1", "WATCHDOG=1"]
     assert ours.wake_at() == pytest.approx(2.1)
-
-
-UNIT = ROOT / "systemd" / "outboxd.service"
-
-
-def unit() -> configparser.SectionProxy:
-    """The section [Service]."""
-    parser = configparser.ConfigParser(strict=False, interpolation=None, comment_prefixes=("#",))
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read(UNIT)
-    return parser["Service"]
-
-
-def test_the_unit_gives_a_drain_its_time() -> None:
-    """G5: a service manager that kills before publish_timeout + 2 s is over turns every stop into lost leases."""
-    service = unit()
-    assert (parse_duration_s(service["TimeoutStopSec"]) or 0) > Lane(name="x").publish_timeout_s + 2
-    assert service["KillMode"] == "mixed", "SIGTERM to the supervisor alone, which tells its workers"
-    assert (service["Type"], service["ExecReload"]) == ("notify", "/bin/kill -HUP $MAINPID")
-    assert service["Restart"] == "on-failure"
-    assert service["LimitCORE"] == "0", "a core holds secrets"
-
-
-def test_the_unit_is_one_that_systemd_understands(tmp_path: Path) -> None:
-    """A key that is misspelt is ignored by systemd, with a line in its log that nobody reads."""
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed")
-    text = re.sub(r"(?m)^ExecStart=\S+", "ExecStart=/bin/true", UNIT.read_text(encoding="utf-8"))
-    copy = tmp_path / "outboxd.service"
-    copy.write_text(text, encoding="utf-8")
-    run = subprocess.run([program, "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False)
-    assert "outboxd.service" not in run.stderr

@@ -213,7 +213,7 @@ def test_the_example_of_the_secret_holds_what_is_asked_for_and_nothing_real() ->
 
 
 def test_the_pod_monitor_has_the_shape_that_the_operator_reads() -> None:
-    """By hand, since the schema is the operator's: PodMonitorSpec and PodMetricsEndpoint of monitoring.coreos.com/v1."""
+    """By hand, since the schema is the operator's: PodMonitorSpec, PodMetricsEndpoint of monitoring.coreos.com/v1."""
     monitor = manifests()["podmonitor.yaml"]
     assert (monitor["apiVersion"], monitor["kind"]) == ("monitoring.coreos.com/v1", "PodMonitor")
     assert monitor["spec"].keys() == {"selector", "sampleLimit", "podMetricsEndpoints"}

@@ -7,6 +7,14 @@ from outboxd.metrics import COUNTER, HISTOGRAM, METRICS
 TARGET = frozenset({"job", "instance", "namespace", "pod"})
 """Labels that Prometheus gives to every sample of a target."""
 
+SAME_EVERYWHERE = (
+    "outboxd_pending_events",
+    "outboxd_oldest_pending_age_seconds",
+    "outboxd_failed_events",
+    "outboxd_count_capped",
+)
+"""Read from the tables: every node says the same of them."""
+
 _NAME = re.compile(r"\boutboxd_[a-z0-9_]+(?:\{([^}]*)\})?")
 _MATCHER = re.compile(r'([a-z_]+)\s*(?:=~|!~|!=|=)\s*"')
 _GROUPING = re.compile(r"\b(?:by|on|without|ignoring|group_left|group_right)\s*\(([^)]*)\)")
@@ -44,3 +52,14 @@ def mistakes(expression: str) -> list[str]:
     for name in sorted(used(expression) & known.keys()):
         found += [f"{name} has no label {label}" for label in sorted(grouped - known[name] - TARGET)]
     return found
+
+
+def added_up(expression: str) -> list[str]:
+    """The metrics in it that every node tells alike, and of which it does not take the greatest."""
+    plain = re.sub(r"\{[^}]*\}", "", expression)
+    return [
+        name
+        for name in SAME_EVERYWHERE
+        for found in re.finditer(rf"(max(?: by \([a-z, ]+\))? ?\()?{name}\b", plain)
+        if not found[1]
+    ]

@@ -17,7 +17,7 @@ from outboxd.store.desk import Overview
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.tally import LATENCY_S, Buckets
 from tests.deployment.manifests import PROMETHEUS, ROOT, Document, manifests, read, run, tool
-from tests.deployment.queries import mistakes, samples, used
+from tests.deployment.queries import added_up, mistakes, samples, used
 
 RULES, ALERTS, TESTS = (PROMETHEUS / f"outboxd.{name}.yml" for name in ("rules", "alerts", "tests"))
 OLDER = {
@@ -59,6 +59,7 @@ def test_a_rule_asks_for_metrics_and_labels_that_exist(rule: Document) -> None:
     """A wrong name is no error to Prometheus: the alert is silent for ever."""
     assert used(rule["expr"])
     assert mistakes(rule["expr"]) == []
+    assert added_up(rule["expr"]) == []
 
 
 def test_a_wrong_name_or_label_is_found() -> None:
@@ -67,6 +68,13 @@ def test_a_wrong_name_or_label_is_found() -> None:
     assert mistakes('outboxd_workers{status="running"}') == ["outboxd_workers has no label status"]
     assert mistakes("sum by (publisher) (outboxd_workers)") == ["outboxd_workers has no label publisher"]
     assert mistakes("outboxd_claimed_events") == ["no metric outboxd_claimed_events"]
+
+
+def test_what_every_node_says_alike_is_not_added_up() -> None:
+    """With three nodes a backlog would look three times as long."""
+    assert added_up('sum by (lane) (outboxd_pending_events{lane="x"})') == ["outboxd_pending_events"]
+    assert added_up('sum by (lane) (max by (lane, state) (outboxd_pending_events{lane="x"}))') == []
+    assert added_up("max(outboxd_oldest_pending_age_seconds) + avg(outboxd_failed_events)") == ["outboxd_failed_events"]
 
 
 @pytest.mark.parametrize("name", alerts())

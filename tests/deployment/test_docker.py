@@ -135,6 +135,7 @@ def test_the_configuration_can_be_used_with_what_the_service_gets(service: str, 
 def test_the_ports_are_those_that_are_listened_on(tmp_path: Path) -> None:
     config = configuration("outboxd", tmp_path)
     assert config.admin.host == "0.0.0.0"
+    assert set(config.admin.hosts) == {"outboxd"} <= services().keys()
     assert last("EXPOSE") == str(config.admin.port)
     assert services()["outboxd"]["ports"] == [f"127.0.0.1:{config.admin.port}:{config.admin.port}"]
     webhook = services()["outboxd"]["environment"]["OUTBOXD_WEBHOOK_URL"]

@@ -159,18 +159,31 @@ def paths_served() -> set[str]:
     return {value for value in constants if isinstance(value, str) and value.startswith("/")}
 
 
-def test_probes_and_scrapes_ask_for_what_is_served_where_it_is_served(tmp_path: Path) -> None:
+def asked() -> dict[str, Document]:
+    """What is asked of the pods over HTTP: by the three probes and by Prometheus."""
     one = container("deployment.yaml")
-    asked = {name: one[name]["httpGet"] for name in ("livenessProbe", "readinessProbe", "startupProbe")}
-    assert [get["path"] for get in asked.values()] == ["/healthz", "/readyz", "/healthz"]
     (endpoint,) = manifests()["podmonitor.yaml"]["spec"]["podMetricsEndpoints"]
-    assert {get["path"] for get in asked.values()} | {endpoint["path"]} <= paths_served()
+    return {name: one[name]["httpGet"] for name in one if name.endswith("Probe")} | {"podMonitor": endpoint}
+
+
+def test_probes_and_scrapes_ask_for_what_is_served() -> None:
+    paths = {name: get["path"] for name, get in asked().items()}
+    assert paths == {
+        "livenessProbe": "/healthz", "readinessProbe": "/readyz", "startupProbe": "/healthz", "podMonitor": "/metrics",
+    }  # fmt: skip
+    assert set(paths.values()) <= paths_served()
+
+
+def test_probes_and_scrapes_ask_where_it_is_served(tmp_path: Path) -> None:
+    """A probe of a port that nobody listens on restarts every pod for ever."""
     (service,) = manifests()["service.yaml"]["spec"]["ports"]
-    assert {get["port"] for get in asked.values()} | {endpoint["port"], service["targetPort"]} == {"admin"}
-    (port,) = one["ports"]
+    assert {get["port"] for get in asked().values()} | {service["targetPort"]} == {"admin"}
+    (port,) = container("deployment.yaml")["ports"]
     admin = configuration("deployment.yaml", tmp_path).admin
     assert (port["name"], port["containerPort"], service["port"]) == ("admin", admin.port, admin.port)
     assert admin.host == "0.0.0.0"  # beyond loopback, or nobody could ask
+    name, namespace = manifests()["service.yaml"]["metadata"]["name"], manifests()["kustomization.yaml"]["namespace"]
+    assert {name, f"{name}.{namespace}.svc", f"{name}.{namespace}.svc.cluster.local"} == set(admin.hosts)
 
 
 def test_everything_selects_the_relays_pods_and_not_the_jobs() -> None:

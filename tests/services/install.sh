@@ -73,11 +73,15 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     command -v faketime >/dev/null || echo faketime
     [ -x /bin/kill ] || echo procps # the unit file names it
     command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
+    command -v promtool >/dev/null || echo prometheus
 }
 
 apt_install() ( # in a shell of its own, for the trap
     export DEBIAN_FRONTEND=noninteractive
-    policy=/usr/sbin/policy-rc.d had_nginx=$(command -v nginx || true)
+    policy=/usr/sbin/policy-rc.d new=()
+    for name in nginx prometheus; do # their packages bring a service each
+        command -v "$name" >/dev/null || new+=("$name")
+    done
     if [ ! -e "$policy" ]; then # Debian's way to say that an installation may start no service
         trap 'rm -f "$policy"' EXIT
         printf '#!/bin/sh\nexit 101\n' >"$policy"
@@ -85,9 +89,12 @@ apt_install() ( # in a shell of its own, for the trap
     fi
     apt-get -qq -o DPkg::Lock::Timeout=300 update || exit
     apt-get -qq -y -o DPkg::Lock::Timeout=300 -o Dpkg::Options::=--force-confold install --no-install-recommends "$@" || exit
-    if [ -z "$had_nginx" ] && [ -d /run/systemd/system ] && command -v nginx >/dev/null; then
-        systemctl disable --quiet nginx # nor may it start at the next boot
-    fi
+    [ -d /run/systemd/system ] || return 0
+    for name in "${new[@]}"; do
+        if command -v "$name" >/dev/null; then
+            systemctl disable --quiet "$name" # nor may it start at the next boot
+        fi
+    done
 )
 
 install_packages() {

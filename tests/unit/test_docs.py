@@ -3,6 +3,8 @@
 import ast
 import dataclasses
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,11 +14,14 @@ from outboxd import log
 from outboxd.cli import enqueue, shared
 from outboxd.cli.main import COMMANDS, cli
 from outboxd.config import schema
+from outboxd.event import PARKED, REASONS, RETRY_LIMIT
 from outboxd.explain import story
 from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
+from outboxd.metrics import COUNTER, METRICS
 from outboxd.store import desk
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
+from outboxd.vitals import RESTARTS
 from tests.services.admin import routes
 
 ROOT = Path(__file__).parents[2]
@@ -156,3 +161,66 @@ def test_every_name_in_the_json_of_explain_is_documented() -> None:
     names = {field.name for field in dataclasses.fields(story.Story)} | set(story.STATES)
     names |= {EVENT, RECEIVER, CONFIGURATION, WORKER, OPERATOR, "ahead", "workers", "attempts", "max_attempts"}
     assert [name for name in sorted(names) if f"`{name}`" not in section("`outboxd explain`")] == []
+
+
+def test_every_metric_is_documented_with_its_type_and_labels() -> None:
+    """Dashboards and alerts are written on them."""
+    rows = re.findall(r"^\| `(outboxd_[a-z_]+)` \| ([a-z]+) \| (.*?) ?\| \S.* \|$", section("Metrics"), re.MULTILINE)
+    documented = {name: (kind, tuple(re.findall(r"`([a-z_]+)`", labels))) for name, kind, labels in rows}
+    assert len(rows) == len(documented)
+    assert documented == {
+        f"{metric.name}_total" if metric.kind == COUNTER else metric.name: (metric.kind, metric.labels)
+        for metric in METRICS
+    }
+
+
+def test_every_value_of_a_metrics_label_is_documented() -> None:
+    """What was not tried, or was dead before it could be, is no failure of a publisher."""
+    reasons = re.findall(r"^\| `([a-z_]+)` \| [^|]+ \| [^|]+ \|$", section("Metrics"), re.MULTILINE)
+    assert set(reasons) == set(REASONS) - {PARKED, RETRY_LIMIT}
+    values = {
+        "fresh",
+        "scheduled",
+        "retrying",
+        "delivering",
+        "failed",
+        "starting",
+        "running",
+        "stopping",
+        "backoff",
+        "drain",
+    }
+    assert [value for value in sorted(values | set(RESTARTS)) if f"`{value}`" not in section("Metrics")] == []
+
+
+def typed() -> Iterator[list[str]]:
+    """Every command of ours that the document gives to be typed: its words behind `outboxd`."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", DOCUMENT, re.DOTALL | re.MULTILINE)
+    lines = [line for language, block in blocks if language in ("", "sh") for line in block.splitlines()]
+    for text in [*lines, *re.findall(r"`(outboxd [^`]+)`", DOCUMENT)]:
+        if found := re.search(r"(?:^|-- |exec outboxd )outboxd ([a-z-].*)", text):
+            yield shlex.split(found[1], comments=True)
+
+
+def test_every_command_that_is_given_to_be_typed_exists_with_its_options() -> None:
+    """A person in trouble copies it from the runbook."""
+    known = commands()
+    checked = 0
+    for words in typed():
+        words = words[2:] if words[0] == "--config" else words
+        names = [" ".join(["outboxd", *words[:length]]) for length in (2, 1) if words]
+        name = next((name for name in names if name in known), "")
+        assert name or not words or words[0].startswith("--"), words
+        if name:
+            options = {word.partition("=")[0] for word in words if word.startswith("--")}
+            assert options <= options_of(known[name]) | set(shared.EVERYWHERE), words
+            checked += 1
+    assert checked > 30
+
+
+def test_every_place_that_is_linked_to_is_there() -> None:
+    headings = re.findall(r"^#+ (.+)$", DOCUMENT, re.MULTILINE)
+    places = {re.sub(r"[^a-z0-9_ -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", DOCUMENT)) <= places
+    files = re.findall(r"\]\(([^)#]+)", DOCUMENT)
+    assert [name for name in files if not (ROOT / "docs" / name).exists()] == []

@@ -65,7 +65,9 @@ class Exposition:
             yield _family(metric, [((lane,), sum(v.total(name) for v in seen)) for lane, seen in views.items()])
         released = [((lane, "drain"), sum(v.total("released") for v in seen)) for lane, seen in views.items()]
         yield _family(metrics.RELEASED, released)
-        in_flight = [((lane,), sum(v.in_flight for v in seen)) for lane, seen in views.items()]
+        # A lane that a reload has taken away keeps its counters; of a gauge it would say 0 for ever.
+        present = {lane.name: views[lane.name] for lane in self._lanes}
+        in_flight = [((lane,), sum(v.in_flight for v in seen)) for lane, seen in present.items()]
         yield _family(metrics.IN_FLIGHT_EVENTS, in_flight)
         restarts = [
             ((lane, reason), sum(v.restarts[i] for v in seen))
@@ -73,7 +75,7 @@ class Exposition:
             for i, reason in enumerate(RESTARTS)
         ]
         yield _family(metrics.WORKER_RESTARTS, restarts)
-        yield _family(metrics.WORKERS, [sample for lane, seen in views.items() for sample in _states(lane, seen)])
+        yield _family(metrics.WORKERS, [sample for lane, seen in present.items() for sample in _states(lane, seen)])
         yield _family(metrics.BREAKER_OPEN, [
             ((lane.name, publisher), sum(v.breakers >> i & 1 for v in views[lane.name]))
             for lane in self._lanes

@@ -34,6 +34,7 @@ AWAY = frozenset({
 FIRST_OF_THE_SERVER = 1000
 """Numbers below are the operating system's refusals: the server could not write, open or delete a file of its own, as
 when the disk of its temporary tables is full."""
+ENCRYPTED = frozenset({"REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"})
 REMEDY = {
     1044: "grant the user access to the database (docs/operations.md lists the grants)",
     1045: "check the user and password of database.url, or database.password_file",
@@ -85,10 +86,22 @@ class MysqlConnection:
             self._cursor = self._link.cursor()
             beat()
             self._cursor.execute(_session(limit_s, self.mariadb, strict))
+            is_secret = not database.ssl_mode or database.ssl_mode not in ENCRYPTED or self._is_encrypted()
         except MySQLdb.Error as error:
             raise translated(error, f"cannot connect to the database {self._where}") from error
+        if not is_secret:
+            self.close()
+            raise StoreRefused(
+                f"the database {self._where} speaks no TLS, which ssl_mode={database.ssl_mode} asks for: switch it on "
+                "at the server, or say ssl_mode=DISABLED in database.url"
+            )
         _keep_alive(self._link)
         self._open_transaction = False
+
+    def _is_encrypted(self) -> bool:
+        """Is the session? The client library takes REQUIRED for a wish, and goes on without TLS."""
+        self._cursor.execute("SHOW SESSION STATUS LIKE 'Ssl_cipher'")
+        return bool(self._cursor.fetchall()[0][1])
 
     @property
     def version(self) -> str:

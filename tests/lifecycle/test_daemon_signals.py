@@ -14,9 +14,9 @@ from tests.services.receiver import Receiver
 from tests.services.slow_receiver import SlowReceiver
 from tests.services.wait import let_pass
 
-BOOTS = scaled(100, 5)
+BOOTS = scaled(100, 4)
 ROUNDS = scaled(30, 2)
-ENDS = scaled(30, 3)
+ENDS = scaled(30, 2)
 PUBLISH_TIMEOUT_S = 1.0
 MOST_WORKERS = 4
 

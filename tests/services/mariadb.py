@@ -83,6 +83,7 @@ class PrivateServer:
         data = directory / "data"
         self._command = [
             binary, "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
+            f"--tmpdir={data}",  # a server that starts deletes what others have in a directory that they share
             # Relative to the data directory: the path of a socket may have 107 characters at the most.
             "--socket=server.sock", f"--pid-file={directory / 'server.pid'}", *flags(options),
         ]  # fmt: skip

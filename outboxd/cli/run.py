@@ -44,8 +44,17 @@ def run_daemon(
     log.configure(config.log.level, config.log.format, config.node_id)
     for warning in config.warnings:
         log.warning(log.CONFIG_WARNING, message=warning)
-    # Blocked from here until the supervisor has its handlers: a signal in between waits instead of being lost.
+    # Blocked until the supervisor has its handlers, so that a signal in between waits; and again when everything has
+    # ended, up to the end of the process, so that one that comes late does not take the place of the exit status.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        return _run(config, lanes, until_empty, read_again)
+    except BaseException:  # telling it may have to wait for a reader, and that can then be ended
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise
+
+
+def _run(config: Config, lanes: list[Lane], until_empty: bool, read_again: Callable[[], Config] | None) -> int:
     try:
         found = preflight(config, lanes)
         if found.stopped:
@@ -72,8 +81,6 @@ def run_daemon(
             raise
         limits = "the limits of open files (ulimit -n, LimitNOFILE=), processes (ulimit -u, TasksMax=) and memory"
         raise OutboxdError(f"the system grants no more: {refusal.strerror}; look at {limits}") from refusal
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _is_stopped() -> bool:

@@ -53,7 +53,7 @@ class Signals:
         self._received: deque[int] = deque()
         self.doorbell = Doorbell()
         self._previous = {signum: signal.signal(signum, self._append) for signum in SUPERVISOR_SIGNALS}
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SUPERVISOR_SIGNALS)  # whoever started us may have blocked them
+        self._mask = signal.pthread_sigmask(signal.SIG_UNBLOCK, SUPERVISOR_SIGNALS)  # they may be blocked until now
 
     def _append(self, signum: int, _frame: object) -> None:
         self._received.append(signum)
@@ -69,10 +69,12 @@ class Signals:
         return self._previous[signum] is signal.SIG_IGN
 
     def close(self) -> None:
-        """Put back what was there before."""
+        """Put back what was there before: where they were blocked, what comes from now on changes no exit status."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)
         for signum, handler in self._previous.items():
             signal.signal(signum, handler if handler is not None else signal.SIG_DFL)
         self.doorbell.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
 
 class Stop:

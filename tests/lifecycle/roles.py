@@ -24,6 +24,7 @@ from outboxd.errors import ConfigError
 from outboxd.supervisor.loop import supervise
 from outboxd.supervisor.reload import Plan
 from outboxd.supervisor.scoreboard import Scoreboard
+from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
 from outboxd.supervisor.spawn import Role
 from tests.lifecycle.behaviours import BEHAVIOURS, CHECKS
 
@@ -120,7 +121,8 @@ def load_again(path: Path) -> Plan:
 
 
 def main() -> int:
-    """Run the supervisor as the arguments say."""
+    """Run the supervisor as the arguments say. As in the daemon, no signal counts before it is there, or after."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)
     options = arguments().parse_args()
     log.configure("debug", "json", "test")
     if options.subreaper:  # what PID 1 of a container is for everyone in it

@@ -19,7 +19,7 @@ from tests.services.sinks import VARIABLE
 from tests.services.wait import let_pass, wait_for
 
 WORKERS = 2
-BOOTS = scaled(60, 5)
+BOOTS = scaled(60, 3)
 
 STRANGERS = (0, 1, 70, 78, 255, -9, -11, -15)
 """How they end: with a status, two of which mean something in a worker, or by a signal."""

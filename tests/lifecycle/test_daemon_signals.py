@@ -2,8 +2,11 @@
 
 import random
 import signal
+import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from outboxd.config.schema import Config
 from tests.services.chaos import SEED, scaled
@@ -14,9 +17,9 @@ from tests.services.receiver import Receiver
 from tests.services.slow_receiver import SlowReceiver
 from tests.services.wait import let_pass
 
-BOOTS = scaled(100, 5)
+BOOTS = scaled(100, 4)
 ROUNDS = scaled(30, 2)
-ENDS = scaled(30, 3)
+ENDS = scaled(30, 2)
 PUBLISH_TIMEOUT_S = 1.0
 MOST_WORKERS = 4
 
@@ -70,6 +73,27 @@ def test_sigterm_during_the_boot_leaves_nothing_behind(sqlite_url: str, tmp_path
                 assert status in (0, -signal.SIGTERM), daemon.text()
                 assert session_of(daemon.pid) == set()
                 assert took_s < 2.0
+
+
+SIGNALLED_AT_THE_END = """
+import atexit, os, runpy, sys
+atexit.register(os.kill, os.getpid(), {signum})
+sys.argv = ["outboxd", *sys.argv[sys.argv.index("--config"):]]
+runpy.run_module("outboxd", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_that_comes_when_all_is_over_changes_no_exit_status(
+    sqlite_url: str, tmp_path: Path, signum: int
+) -> None:
+    """G5: Python takes a while to end. Whoever is impatient, or reloads just then, must not turn 0 into a failure."""
+    with Receiver() as receiver:
+        configure(tmp_path, sqlite_url, receiver, workers=1)
+    program = [sys.executable, "-c", SIGNALLED_AT_THE_END.format(signum=int(signum))]
+    with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log", within=program) as daemon:
+        daemon.workers(1)
+        daemon.drain(PUBLISH_TIMEOUT_S)
 
 
 def test_a_storm_of_reloads_good_and_bad_loses_nothing_and_repeats_nothing(mysql_url: str, tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class PrivateServer:
         self._command = [
             "env", *(f"{name}={value}" for name, value in environ.items()),
             binary, "--no-defaults", f"--datadir={data}", f"--port={port}", "--bind-address=127.0.0.1",
+            f"--tmpdir={data}",  # a server that starts deletes what others have in a directory that they share
             # Relative to the data directory: the path of a socket may have 107 characters at the most.
             "--socket=server.sock", f"--pid-file={directory / 'server.pid'}",
             f"--tmpdir={directory}", *flags(options),

@@ -270,6 +270,7 @@ def test_a_body_that_cannot_be_used_is_refused(here: Place, body: bytes, headers
         ("/api/events/", 404, "nothing here"),
         ("/api/dead/", 404, "nothing here"),
         ("/api/nothing", 404, "nothing here"),
+        ("/api//lanes", 404, "nothing here"),
         ("/static/../etc/passwd", 404, "nothing here"),
         ("/", 404, "nothing here"),
     ],

@@ -101,7 +101,7 @@ EVENTS: Mapping[str, str] = {
     ADMIN_CLOSED: "`address` can be reached from other machines and no token is configured: metrics and health only",
     ADMIN_CHANGED: "the admin API changed something: `by` (a token's name, or `admin.socket`), `what`",
     ADMIN_FAILED: "a request to the admin API ended in an exception that nothing expected; please report it",
-    METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, but numbers are missing",
+    METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, numbers are missing",
     METRICS_AVAILABLE: "the metrics' folder can be written again",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",

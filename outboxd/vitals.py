@@ -29,7 +29,7 @@ TOTALS = (
 
 
 RESTARTS = ("crashed", "killed", "hung", "ended")
-"""Why a slot got another child: the last one crashed; was killed by a signal; was silent for too long; ended unasked."""
+"""Why a slot got another child: the last one crashed; was killed by a signal; was silent too long; ended unasked."""
 CRASHED, KILLED, HUNG, ENDED = range(len(RESTARTS))
 
 

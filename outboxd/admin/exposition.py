@@ -21,7 +21,8 @@ from outboxd.metrics import COUNTER, KEPT_IN_FILES, Metric
 from outboxd.vitals import RESTARTS, Board, SlotView, State
 
 _FILED = {metric.name: metric for metric in KEPT_IN_FILES}
-_COUNTS = (("fresh", "fresh"), ("scheduled", "scheduled"), ("retrying", "retrying"), ("failed", "failed"))
+_STATES = ("fresh", "scheduled", "retrying", "delivering")
+_CAPPED = (*_STATES, "failed")
 
 
 class Exposition:
@@ -85,7 +86,7 @@ class Exposition:
         yield _family(metrics.PENDING_EVENTS, [
             ((lane, state), getattr(found, state))
             for lane, found in lanes
-            for state in ("fresh", "scheduled", "retrying", "delivering")
+            for state in _STATES
         ])  # fmt: skip
         yield _family(metrics.COUNT_CAPPED, [
             ((lane, state), int(state in found.capped)) for lane, found in lanes for state in _CAPPED
@@ -93,9 +94,6 @@ class Exposition:
         ages = [((lane,), (found.oldest_age_ms or 0) / 1000) for lane, found in lanes]
         yield _family(metrics.OLDEST_PENDING_AGE, ages)
         yield _family(metrics.FAILED_EVENTS, [((lane,), found.failed) for lane, found in lanes])
-
-
-_CAPPED = ("fresh", "scheduled", "retrying", "delivering", "failed")
 
 
 def merged(folder: str | None) -> Iterator[Family]:

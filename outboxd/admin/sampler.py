@@ -75,18 +75,21 @@ class Sampler:
                 if self._asked_until_s < time.monotonic():
                     self._disconnect()
                 self._changed.wait_for(lambda: self._asked_until_s >= time.monotonic())
-                with_numbers = self._numbers_until_s >= time.monotonic()
+                with_numbers = self._wants_numbers()
             start_s = time.monotonic()
             taken = self._take(with_numbers)
             took_s = time.monotonic() - start_s
             with self._changed:
                 self._sample = taken
                 self._changed.notify_all()
-                # A question for numbers that have not been asked for is answered at once.
-                self._changed.wait_for(
-                    lambda: not with_numbers and self._numbers_until_s >= time.monotonic(),
-                    max(EVERY_S, SHARE * took_s),
-                )
+                rest_s = max(EVERY_S, SHARE * took_s)
+                if with_numbers:
+                    self._changed.wait_for(lambda: False, rest_s)
+                else:  # the first question for numbers is answered at once
+                    self._changed.wait_for(self._wants_numbers, rest_s)
+
+    def _wants_numbers(self) -> bool:
+        return self._numbers_until_s >= time.monotonic()
 
     def _take(self, with_numbers: bool) -> Sample:
         lanes: dict[str, Overview] = {}

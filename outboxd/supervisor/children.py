@@ -98,7 +98,10 @@ class Children:
         self._is_draining = True
         self.board.set_draining()
         for member in self.members:
-            if not member.role.is_last:
+            if member.role.is_last and member.child.is_alive:
+                # A signal to the whole group may end it before its turn comes.
+                member.child.replace_done = False
+            else:
                 self.stop(member, now_s, within_s)
 
     def stop_last(self, now_s: float) -> None:

@@ -1,6 +1,7 @@
 """Those that are compared: the bare loop, outboxd, and the relay loop that one would write first."""
 
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 import MySQLdb
 import requests
 
+from outboxd import log
 from outboxd.config.schema import Config
 from tests.bench import bareloop, lane
 from tests.bench.measure import cpu_s
@@ -64,9 +66,13 @@ def relay(server: PrivateServer, settings: Config, count: int) -> Run:
 
 
 def _supervise(settings: Config) -> int:
-    from outboxd.cli.run import run_daemon  # noqa: PLC0415 - in the child that becomes the supervisor
+    from outboxd.cli.run import plan_of  # noqa: PLC0415 - in the child that becomes the supervisor
+    from outboxd.supervisor.loop import supervise  # noqa: PLC0415
 
-    return run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=True)
+    log.configure(settings.log.level, settings.log.format, settings.node_id)
+    with tempfile.TemporaryDirectory() as folder:  # metrics are written, as the daemon does
+        plan = plan_of(settings, [settings.lanes["room_outbox"]], folder=folder, until_empty=True)
+        return supervise(plan, settings.node_id, until_done=True)
 
 
 def naive(server: PrivateServer, settings: Config, count: int, receiver: str) -> Run:

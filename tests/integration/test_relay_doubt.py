@@ -11,6 +11,7 @@ from outboxd.config.schema import Config, Null
 from outboxd.errors import CommitInDoubt
 from outboxd.publishers import open_publisher
 from outboxd.relay.ledger import Ledger
+from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Take
 from outboxd.relay.routes import open_fanout
 from outboxd.store import open_store
@@ -49,7 +50,8 @@ class Relay:
         self.fanout = open_fanout(self.lane, [publisher], open_publisher)
         board = Scoreboard(1)
         self.slot = board.slot(0)
-        self.ledger = Ledger(self.lane, self.fanout, self.slot, random.random)
+        meter = Meter(None, self.slot.index, self.lane.name, self.fanout.routes)
+        self.ledger = Ledger(self.lane, self.fanout, self.slot, meter, random.random)
         self.store = self.connect()
 
     def connect(self) -> Store:

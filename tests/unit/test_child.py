@@ -17,7 +17,7 @@ from outboxd.supervisor.child import (
     Spawn,
     decode,
 )
-from outboxd.vitals import TOTALS, State
+from outboxd.vitals import RESTARTS, TOTALS, SlotView, State
 
 LIMITS = Limits(
     restart_backoff_s=0.5, restart_backoff_max_s=30.0, stable_after_s=60.0, startup_s=30.0, heartbeat_s=13.0

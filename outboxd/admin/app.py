@@ -46,7 +46,7 @@ def make_app(source: Source, is_owner: bool) -> WSGIApplication:
     """One listener's application. is_owner: who asks is the daemon's owner, and may do everything."""
     app = Flask("outboxd", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
-    app.url_map.merge_slashes = False  # an event id may hold two
+    app.url_map.merge_slashes = False  # no redirects: what is not there is not guessed at
     app.url_map.converters["event_id"] = _EventId
     routes = [*api.routes(source), *dead.routes(source)]
     permissions = {route.name: route.permission for route in routes}

@@ -26,6 +26,8 @@ from outboxd.store.connection import Connection
 from outboxd.store.desk_look import envelope_of
 
 MOST_LISTED = 1000
+LOOKED_AT = 20_000
+"""Dead letters that are looked at for one page, and for the count."""
 MOST_CHANGED = 10_000
 MOST_PAYLOAD_BYTES = 16 * 1024 * 1024
 """Of one answer; the first payload is shown whatever its size."""
@@ -60,10 +62,10 @@ def _list(source: Source) -> Response:
     lane, limit = lane_named(source.config, wanted.lane), wanted.limit or USUAL_LIMIT
     with source.desks.session(source.config.database) as connection:
         chosen = replace(wanted.filter(connection, lane), limit=None)
-        found = desk_dead.dead_list(connection, lane, chosen, limit + 1, _ABOVE_ALL if before_id is None else before_id)
-        count, is_more = dead.total(connection, lane, chosen) if before_id is None else (None, False)
-    page = found[:limit]
-    next_id = page[-1].id if len(found) > limit else None
+        page, next_id = desk_dead.dead_page(connection, lane, chosen, limit, before_id, LOOKED_AT)
+        count, is_more = None, False
+        if before_id is None:
+            count, is_more = dead.total(connection, lane, chosen, page, LOOKED_AT)
     return as_json({**dead.listed(lane, page, count, is_more), "next_before_id": next_id})
 
 

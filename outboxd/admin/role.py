@@ -1,6 +1,5 @@
 """The admin role's process: it serves, and beats. Nothing that happens in an answer holds up the relay or its end."""
 
-import select
 import time
 from collections.abc import Sequence
 
@@ -21,7 +20,7 @@ TURN_S = 0.5
 def run_admin(
     context: vitals.Context, config: Config, lanes: Sequence[Lane], listeners: Listeners, folder: str | None
 ) -> int:
-    """Serve until told to stop; the exit status. folder: where workers write their metrics; None: nowhere.
+    """Serve until the process is ended (ending.py). folder: where workers write their metrics; None: nowhere.
 
     Requests that are being answered then are cut off: whoever scrapes asks again, and a change is made in transactions.
     """
@@ -38,12 +37,10 @@ def run_admin(
     log.info(log.ADMIN_LISTENS, address=address, socket=config.admin.socket)
     if is_closed(config.admin):
         log.warning(log.ADMIN_CLOSED, address=address)
-    poll = select.poll()
-    poll.register(context.stop.fileno(), select.POLLIN)
     context.slot.set_state(vitals.State.RUNNING)
-    while not context.stop.requested and not context.orphaned():
+    while not context.orphaned():
         if not all(thread.is_alive() for thread in serving):
             return vitals.EXIT_CRASH
         context.slot.beat(time.monotonic())
-        poll.poll(TURN_S * 1000)
+        time.sleep(TURN_S)
     return vitals.EXIT_OK  # the process ends with it, and the listeners close, whatever is being answered

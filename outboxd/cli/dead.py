@@ -43,7 +43,7 @@ def list_(options: Options, wanted: Wanted, wants_json: bool) -> None:
     with options.connection() as connection:
         chosen = wanted.filter(connection, lane)
         found = dead_list(connection, lane, chosen, wanted.limit or USUAL_LIMIT)
-        count, is_more = letters.total(connection, lane, chosen)
+        count, is_more = letters.total(connection, lane, chosen, found)
     if wants_json:
         show.as_json(letters.listed(lane, found, count, is_more))
         return

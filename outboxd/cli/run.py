@@ -10,6 +10,7 @@ from functools import partial
 import click
 
 from outboxd import log
+from outboxd.admin.ending import end_when_told
 from outboxd.admin.sockets import Listeners, bound
 from outboxd.cli.folder import metrics_folder
 from outboxd.cli.preflight import SIGNALS, preflight
@@ -115,6 +116,7 @@ def plan_of(
 
 def _admin(config: Config, lanes: list[Lane], listeners: Listeners, folder: str | None) -> Role:
     def run(context: ChildContext) -> int:
+        end_when_told(context.stop.fileno())
         from outboxd.admin.role import run_admin
 
         return run_admin(context, config, lanes, listeners, folder)

@@ -12,6 +12,7 @@ from outboxd.explain.search import document
 from outboxd.explain.story import Scene, tell, wanted_by
 from outboxd.store import desk
 from outboxd.store.connection import Connection
+from outboxd.store.desk import COUNT_CAP
 from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list
 from outboxd.store.desk_find import Desk, Found, now_ms
 
@@ -100,12 +101,17 @@ def look(connection: Connection, lane: Lane, wanted: Wanted) -> Matches:
     """What stands there now, for a change of it."""
     chosen = wanted.filter(connection, lane, dead_by_now=True)
     count, is_more = dead_count(connection, lane, chosen)
-    return Matches(chosen, count, is_more, dead_list(connection, lane, chosen, LOOKED_AT))
+    newest = dead_list(connection, lane, chosen, LOOKED_AT)
+    # Among very many dead letters the count may not have come to those that match.
+    return Matches(chosen, max(count, len(newest)), is_more, newest)
 
 
-def total(connection: Connection, lane: Lane, chosen: DeadFilter) -> tuple[int, bool]:
-    """(how many the filter finds without its limit, is that a lower bound)."""
-    return dead_count(connection, lane, replace(chosen, limit=None))
+def total(
+    connection: Connection, lane: Lane, chosen: DeadFilter, newest: Sequence[Found], look_at: int = COUNT_CAP
+) -> tuple[int, bool]:
+    """(how many the filter finds without its limit, is that a lower bound). newest: those that are listed."""
+    count, is_more = dead_count(connection, lane, replace(chosen, limit=None), look_at)
+    return max(count, len(newest)), is_more
 
 
 # what is told

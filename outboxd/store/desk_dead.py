@@ -48,12 +48,33 @@ def dead_list(
     return found[:most]
 
 
-def dead_count(connection: Connection, lane: Lane, wanted: DeadFilter) -> tuple[int, bool]:
-    """(how many, is that a lower bound): COUNT_CAP dead letters are looked at, no more."""
+def dead_page(
+    connection: Connection, lane: Lane, wanted: DeadFilter, limit: int, before_id: int | None, look_at: int
+) -> tuple[list[Found], int | None]:
+    """A part of the list, and the before_id of what follows, None at its end. It may be short, or empty, before that:
+    only about look_at dead letters are looked at.
+    """
+    desk = Desk(connection, lane)
+    found: list[Found] = []
+    looked = 0
+    for ids in _windows(desk, wanted, "failed_down", _ABOVE_ALL if before_id is None else before_id, WINDOW):
+        found += [found_of(row) for row in desk.query("dead_rows", _params(desk, wanted), ids)]
+        looked += len(ids)
+        if len(found) > limit:
+            return found[:limit], found[limit - 1].id
+        if looked >= look_at:
+            return found, ids[-1]
+    return found, None
+
+
+def dead_count(
+    connection: Connection, lane: Lane, wanted: DeadFilter, look_at: int = COUNT_CAP
+) -> tuple[int, bool]:
+    """(how many, is that a lower bound): about look_at dead letters are looked at, no more."""
     desk = Desk(connection, lane)
     count = seen = 0
     for ids in _windows(desk, wanted, "failed_up", -1, WINDOW):
-        if seen >= COUNT_CAP:
+        if seen >= look_at:
             return count, True
         seen += len(ids)
         count += len(desk.query("dead_published_to", _params(desk, wanted), ids))

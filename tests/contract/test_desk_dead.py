@@ -1,13 +1,16 @@
 """Dead letters: listed, counted, replayed and purged, on every kind of database."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from outboxd.config.schema import Lane
+from outboxd.explain import dead as explain_dead
+from outboxd.store import desk_dead
 from outboxd.store.api import FAILED, FRESH, ZERO, Store, Want
 from outboxd.store.connection import NO_PARAMS, Params
-from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list, purge, replay
+from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list, dead_page, purge, replay
 from tests.contract.conftest import Table
 
 ANY = DeadFilter()
@@ -29,6 +32,37 @@ def test_dead_letters_are_listed_newest_first_and_paged(table: Table, lane: Lane
     rest = dead_list(table.connection, lane, ANY, limit=9, before_id=first[-1].id)
     assert [letter.id for letter in rest] == [ids[2], ids[1], ids[0]]
     assert dead_count(table.connection, lane, ANY) == (5, False)
+
+
+def test_a_page_looks_at_a_bounded_number_and_says_where_to_go_on(
+    table: Table, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G9: a filter that hardly anything passes must not make one request last; who follows the pages finds all."""
+    monkeypatch.setattr(desk_dead, "WINDOW", 2)
+    ids = [dead(table, room_id="wanted" if number in (0, 1, 2, 8) else "r") for number in range(9)]
+    before_id: int | None = None
+    pages: list[list[int]] = []
+    while not pages or before_id is not None:
+        found, before_id = dead_page(table.connection, lane, DeadFilter(room="wanted"), 2, before_id, 4)
+        pages.append([ids.index(letter.id) for letter in found])
+    assert pages == [[8], [2, 1], [0]]
+    assert dead_page(table.connection, lane, ANY, 9, None, 99)[1] is None
+
+
+def test_what_a_count_did_not_come_to_is_found_all_the_same(
+    table: Table, lane: Lane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind 100,000 others: a replay of what matches there must not say that nothing does."""
+    monkeypatch.setattr(desk_dead, "WINDOW", 1)
+    monkeypatch.setattr(explain_dead, "dead_count", partial(dead_count, look_at=1))
+    for room in ("r", "r", "wanted"):
+        dead(table, room_id=room)
+    wanted = explain_dead.Wanted(
+        lane=None, event_id=None, event_type=None, room="wanted", app=None, since=None, until=None, error=None,
+        limit=None,
+    )  # fmt: skip
+    found = explain_dead.look(table.connection, lane, wanted)
+    assert (found.count, found.is_more, str(found)) == (1, True, "more than 1 dead letter")
 
 
 @pytest.mark.parametrize(

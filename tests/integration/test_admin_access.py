@@ -1,23 +1,15 @@
-"""Who is let in to the admin API of a running daemon, and what becomes of requests that are not as they should be."""
+"""Who is let in to the admin API of a running daemon: every route by every kind of caller, from everywhere."""
 
-import hashlib
-import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
-from outboxd.config.schema import PERMISSIONS, Config
-from tests.services.admin import JSON, TOKEN, Answer, Client, open_connection, raw, routes
-from tests.services.daemon import Daemon, write_config
-from tests.services.find import free_port, outside_address, require
-from tests.services.lanes import table_of
+from outboxd.config.schema import PERMISSIONS
+from tests.services.admin import TOKEN, Answer, Client, raw, routes
+from tests.services.admin_places import Place, secret_without, start_place
 
-PUBLISHERS = {"bus": {"type": "null"}}
-DAY_MS = 86_400_000
 OPEN = ("/metrics", "/healthz", "/readyz")
 
 NONE = {"event_id": "nobody-has-it"}
@@ -33,64 +25,15 @@ ROUTES: dict[tuple[str, str], tuple[str, str, object, int]] = {
 """(method, rule) -> the permission, a request, and its status for who is let in."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """A running daemon. near: its port on loopback. far: the same on an address that others reach."""
-
-    daemon: Daemon
-    config: Config
-    port: int
-
-    @property
-    def near(self) -> Client:
-        return Client(("127.0.0.1", self.port))
-
-    @property
-    def far(self) -> Client:
-        reason = "this machine has loopback addresses only"
-        return Client((require("outside-address", outside_address(), reason), self.port))
-
-    @property
-    def owner(self) -> Client:
-        return Client(Path(self.config.admin.socket))
-
-
-def secret_without(permission: str) -> str:
-    """A token that may do everything else."""
-    return f"all-but-{permission}-of-the-test"
-
-
-def place(stack: ExitStack, folder: Path, listen: str, *, with_tokens: bool = True) -> Place:
-    folder.mkdir()
-    port = free_port()
-    admin: dict[str, object] = {"listen": f"{listen}:{port}", "hosts": ["relay.example"]}
-    if with_tokens:
-        (folder / "token").write_text(TOKEN)
-        tokens = [
-            {
-                "name": f"all-but-{missing}",
-                "sha256": hashlib.sha256(secret_without(missing).encode()).hexdigest(),
-                "permissions": [permission for permission in PERMISSIONS if permission != missing],
-            }
-            for missing in PERMISSIONS
-        ]
-        (folder / "tokens.yaml").write_text(yaml.safe_dump(tokens))
-        admin |= {"token_file": str(folder / "token"), "tokens_file": str(folder / "tokens.yaml")}
-    config = write_config(folder / "o.yaml", f"sqlite:///{folder}/o.db", PUBLISHERS, admin=admin, concurrency=1)
-    table = stack.enter_context(table_of(config))
-    table.fill(1, event_id="e1", next_retry_at_ms=table.now_ms() + DAY_MS)
-    return Place(stack.enter_context(Daemon(folder / "o.yaml", folder / "log")), config, port)
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Place]]:
     """Daemons that listen on this machine only, for others with tokens, and for others without one."""
     folder = tmp_path_factory.mktemp("admin")
     with ExitStack() as stack:
         made = {
-            "loopback": place(stack, folder / "l", "127.0.0.1"),
-            "everywhere": place(stack, folder / "e", "0.0.0.0"),
-            "closed": place(stack, folder / "c", "0.0.0.0", with_tokens=False),
+            "loopback": start_place(stack, folder / "l", "127.0.0.1"),
+            "everywhere": start_place(stack, folder / "e", "0.0.0.0"),
+            "closed": start_place(stack, folder / "c", "0.0.0.0", with_tokens=False),
         }
         for one in made.values():
             one.daemon.admin_pid()
@@ -221,115 +164,3 @@ def test_what_a_proxy_says_gives_nobody_a_right(places: dict[str, Place]) -> Non
     assert places["everywhere"].far.get("/api/lanes", **claim).status == 401
     for name, value in claim.items():
         assert places["loopback"].near.get("/api/lanes", **{name: value}).status == 401, "whoever that is, is far"
-
-
-# requests that are not as they should be
-
-
-@pytest.mark.parametrize(
-    ("body", "headers", "status"),
-    [
-        (b"event_id=e1", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
-        (b'{"event_id": "e1"}', {"Content-Type": "text/plain"}, 415),
-        (b'{"event_id": "e1"}', {}, 415),
-        (b"{", JSON, 400),
-        (b"[1]", JSON, 400),
-        (b'{"event_id": "\xff"}', JSON, 400),
-        (b"[" * 30_000 + b"]" * 30_000, JSON, 400),
-        (b'{"event": "e1"}', JSON, 400),
-        (b'{"event_id": "e1", "dry_run": "yes"}', JSON, 400),
-        (b'{"event_id": "e1", "lane": "nope"}', JSON, 400),
-        (b'{"event_id": "\\u00fc"}', JSON, 404),
-        (b'{"room": "' + b"x" * 70_000 + b'"}', JSON, 413),
-        (b"x", {**JSON, "Content-Length": "10000000000"}, 413),
-        (b"1\r\n{\r\n0\r\n\r\n", {**JSON, "Transfer-Encoding": "chunked", "Content-Length": ""}, 400),
-    ],
-    ids=range(14),
-)
-def test_a_body_that_cannot_be_used_is_refused(here: Place, body: bytes, headers: dict[str, str], status: int) -> None:
-    """And the daemon goes on."""
-    answer = here.owner.ask("POST", "/api/dead/replay", body, headers)
-    assert answer.status == status, answer
-    assert here.owner.get("/healthz").body == b"alive\n"
-
-
-@pytest.mark.parametrize(
-    ("target", "status", "told"),
-    [
-        ("/api/dead?limt=3", 400, "did you mean limit?"),
-        ("/api/dead?limit=0", 400, "from 1 to 1,000"),
-        ("/api/dead?limit=1&limit=2", 400, "given twice"),
-        ("/api/dead?since=yesterday", 400, "is no time"),
-        ("/api/dead?error=%zz", 400, "begins no escape"),
-        ("/api/dead?error=%ff", 400, "no UTF-8"),
-        ("/api/dead?lane=nope", 400, "there is no lane 'nope'"),
-        ("/api/lanes?x=1", 400, "unknown name x"),
-        ("/api/events/e1?room=r", 400, "unknown name room"),
-        ("/api/events/%zz", 400, "begins no escape"),
-        ("/api/events/%ff", 404, "an event_id is ASCII"),
-        ("/api/events/", 404, "nothing here"),
-        ("/api/dead/", 404, "nothing here"),
-        ("/api/nothing", 404, "nothing here"),
-        ("/static/../etc/passwd", 404, "nothing here"),
-        ("/", 404, "nothing here"),
-    ],
-)
-def test_a_question_that_cannot_be_understood_is_told_why(here: Place, target: str, status: int, told: str) -> None:
-    answer = here.near.get(target)
-    assert (answer.status, told in answer.error) == (status, True), answer
-
-
-def test_methods_that_a_path_does_not_have_are_refused_with_those_that_it_has(here: Place) -> None:
-    wrong = [("POST", "/api/lanes"), ("DELETE", "/api/dead/e1"), ("PUT", "/api/dead/replay"), ("TRACE", "/metrics")]
-    for method, target in wrong:
-        answer = here.owner.ask(method, target)
-        assert (answer.status, bool(answer.error)) == (405, True)
-        assert "GET" in answer.headers["Allow"]
-
-
-@pytest.mark.parametrize("target", [*OPEN, "/api/lanes", "/api/nothing"])
-def test_head_is_get_without_a_body(here: Place, target: str) -> None:
-    answer, same = here.near.ask("HEAD", target), here.near.get(target)
-    assert (answer.status, answer.body) == (same.status, b"")
-    assert answer.headers["Content-Type"] == same.headers["Content-Type"]
-
-
-def test_options_tells_the_methods_and_invites_no_other_site(here: Place) -> None:
-    """A browser asks with it whether a page may send what it wants."""
-    headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
-    answer = here.near.ask("OPTIONS", "/api/dead/replay", headers=headers)
-    assert (answer.status, answer.body) == (200, b"")
-    assert "POST" in answer.headers["Allow"]
-    assert [name for name in answer.headers if name.startswith("Access-Control")] == []
-
-
-@pytest.mark.parametrize("target", [*OPEN, "/api/lanes", "/api/nothing", "/api/dead?x=1"])
-def test_every_answer_tells_browsers_to_do_nothing_with_it(here: Place, target: str) -> None:
-    """And does not tell what serves it."""
-    headers = here.near.get(target).headers
-    assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Cache-Control"] == "no-store"
-    assert headers["Content-Security-Policy"] == "default-src 'none'; frame-ancestors 'none'"
-    assert "Server" not in headers
-
-
-TLS = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc"
-
-
-@pytest.mark.parametrize("garbage", [TLS, b"GET\r\n\r\n", b"\x00" * 300, b"GET / HTTP/9.9\r\n\r\n"])
-def test_what_is_no_http_is_dropped(here: Place, garbage: bytes) -> None:
-    """A TLS client, a port scan."""
-    with open_connection(here.near.address) as connection:
-        connection.sendall(garbage)
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65536):
-            pass
-    assert here.near.get("/healthz").status == 200
-
-
-def test_nothing_of_all_this_is_an_error_in_the_log(places: dict[str, Place]) -> None:
-    """`error` means that a person must act; what strangers send is no reason. Last, after all the others."""
-    for one in places.values():
-        assert one.near.get("/healthz").status == 200
-        lines = one.daemon.lines()
-        assert [line for line in lines if line["level"] == "error" or line["event"] == "library_message"] == []

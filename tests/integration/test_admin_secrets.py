@@ -105,7 +105,8 @@ def test_planted_secrets_are_in_no_answer_log_line_title_or_metric(
 
 def answers(client: Client, names: Iterable[str]) -> Iterator[str]:
     """Of every route, good ones and bad ones, with their headers."""
-    targets = ["/metrics", "/healthz", "/readyz", "/api/lanes", "/api/dead?error=you", "/api/dead?x=1", "/nothing"]
+    targets = ["/metrics", "/healthz", "/readyz", "/nothing", "/api/lanes", "/api/events/nobody-has-it"]
+    targets += ["/api/dead?error=you", "/api/dead?x=1"]
     targets += [f"/api/{what}/{name}" for name in names for what in ("events", "dead")]
     for answer in [client.get(target) for target in targets]:
         yield f"{dict(answer.headers)} {answer.body.decode()}"

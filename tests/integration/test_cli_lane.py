@@ -87,7 +87,7 @@ def test_status_counts_every_class(cli: Cli, config: Path, database_url: str) ->
     assert shown[2].endswith("on")
     assert "outboxd dead list --lane room_outbox" in shown[3]
     document = cli("status", "--json").json
-    assert document.keys() == {"time_ms", "database", "lanes"}
+    assert document.keys() == {"time_ms", "database", "daemon", "daemon_problem", "lanes"}
     (lane,) = document["lanes"]
     assert (lane["fresh"], lane["scheduled"], lane["retrying"], lane["delivering"], lane["failed"]) == (3, 1, 1, 0, 2)
     assert (lane["enabled"], lane["problem"], lane["paused"], lane["capped"]) == (True, None, False, [])

@@ -68,7 +68,8 @@ def test_a_worker_that_stood_still_changes_nothing_afterwards(database_url: str,
                 if end == "failed":
                     receiver.answer(status=422)
                 other = tmp_path / "other.yaml"
-                other.write_text((tmp_path / "outbox.yaml").read_text().replace("node_id: frozen", "node_id: other"))
+                text = (tmp_path / "outbox.yaml").read_text().replace("node_id: frozen", "node_id: other")
+                other.write_text(text.replace("outbox.sock", "other.sock"))
                 with Daemon(other, tmp_path / "other.log") as daemon:
                     daemon.wait_until(table.is_done, "the other one to settle them")
                     before = table.rows()

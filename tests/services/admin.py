@@ -50,10 +50,10 @@ class Answer:
 
 def open_connection(address: Address) -> socket.socket:
     """A connection to a listener."""
-    is_unix = isinstance(address, Path)
-    opened = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET, socket.SOCK_STREAM)
+    family, where = (socket.AF_UNIX, str(address)) if isinstance(address, Path) else (socket.AF_INET, address)
+    opened = socket.socket(family, socket.SOCK_STREAM)
     opened.settimeout(LIMIT_S)
-    opened.connect(str(address) if is_unix else address)
+    opened.connect(where)
     return opened
 
 

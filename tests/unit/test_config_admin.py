@@ -1,6 +1,7 @@
 """The section `admin`: where it listens, who is let in, and that no token is ever shown (G11)."""
 
 import hashlib
+import os
 import traceback
 from pathlib import Path
 
@@ -91,8 +92,8 @@ def test_the_runtime_directory_is_the_service_s_else_the_machine_s_else_the_user
     monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], is_writable: bool, is_root: bool, folder: str
 ) -> None:
     """A command finds the daemon of the same user without being told where."""
-    monkeypatch.setattr(admin.os, "geteuid", lambda: 0 if is_root else 7)
-    monkeypatch.setattr(admin.os, "access", lambda *_: is_writable)
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if is_root else 7)
+    monkeypatch.setattr(os, "access", lambda *_: is_writable)
     assert admin.runtime_directory(environ) == folder
 
 

@@ -1,6 +1,5 @@
 """Events that end the process that publishes them: they take nobody along, and end as dead letters that say so (G8)."""
 
-import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +8,9 @@ import pytest
 
 from tests.services.chaos import FULL
 from tests.services.daemon import write_config
-from tests.services.journal import check_claims, journal, keep_journal
+from tests.services.journal import SOON_S, check_claims, journal, keep_journal
 from tests.services.lanes import event, table_of
-from tests.services.nodes import LEASE_S, SHORT_LEASE, Node
+from tests.services.nodes import SHORT_LEASE, Node
 from tests.services.sinks import published
 
 BATCH = 400
@@ -46,14 +45,14 @@ def test_an_event_that_kills_its_worker_takes_nobody_along(
         table.insert([event(event_id="killer", event_type=death)])
         table.fill(BATCH - KILLER_AT)
         with Node(tmp_path / "node.yaml", WORKERS, sink) as node:
-            since_s = time.monotonic()
             node.daemon.wait_until(table.is_done, "every event to come to an end", timeout_s=30 + 10 * most)
-            took_s = time.monotonic() - since_s
             deaths = node.daemon.lines("worker_started")[WORKERS:]
             killer, others = table.row("killer"), table.rows("event_id <> 'killer'")
             changes = journal(table)
             node.daemon.drain(0.2)
     check_claims(changes)
+    # All 400 are lost at once and come one at a time; the killer is lost again while they do.
+    assert max(change.late_s for change in changes if change.is_loss and change.event_id == "killer") <= SOON_S
     check_killer(killer, most)
     assert Counter(row["status"] for row in others) == {"delivered": BATCH - 1}
     assert max(int(str(row["retry_count"])) for row in others) <= 1, "only its first batch was lost with it"
@@ -61,10 +60,9 @@ def test_an_event_that_kills_its_worker_takes_nobody_along(
     assert sent.pop("killer") == most == len(deaths), "one death for each attempt"
     assert set(sent) == {row["event_id"] for row in others}
     assert max(sent.values()) <= 2
-    assert took_s < 20 + most * (LEASE_S + 5), "suspects come one at a time, but not at a crawl"
 
 
 def check_killer(row: Mapping[str, object], most: int) -> None:
     """It is given up, and says why so that a person understands it."""
     assert (row["status"], row["retry_count"]) == ("failed", most)
-    assert str(row["last_error"]) == ("outbox retry limit exceeded: its worker died or lost its lease each time")
+    assert row["last_error"] == "outbox retry limit exceeded: its worker died or lost its lease each time"

@@ -13,6 +13,10 @@ _COLUMNS = ("status", "worker_id", "claim_token", "lock_until_ms", "retry_count"
 _TYPES = {"status": "VARCHAR(16)", "worker_id": "VARCHAR(64)"}
 
 
+SOON_S = 10.0
+"""A lost lease is found within a few seconds of its end, even on a machine with little time for it."""
+
+
 class State(NamedTuple):
     """The columns of a row that tell of claims."""
 
@@ -40,6 +44,11 @@ class Change(NamedTuple):
     def is_loss(self) -> bool:
         """Did somebody take it from a claim that held it still?"""
         return self.is_claim and self.before.status == "delivering"
+
+    @property
+    def late_s(self) -> float:
+        """Of a loss: how long after the lease's end."""
+        return (self.at_ms - self.before.lock_until_ms) / 1000
 
 
 def keep_journal(table: Table) -> None:

@@ -78,7 +78,8 @@ def test_killed_processes_lose_nothing(kind: str, request: pytest.FixtureRequest
     if server is not None:
         require("private-mysql", getattr(server, "pid", None), "the database server is not a process of ours")
     lingering = {"sink": {"type": "python", "target": "tests.services.sinks:Lingering"}}
-    settings = {**SHORT_LEASE, "concurrency": WORKERS, "batch_size": 40}
+    # Long enough that no worker loses a lease because the machine has no time for it.
+    settings = {**SHORT_LEASE, "lease": "4s", "concurrency": WORKERS, "batch_size": 40}
     config = write_config(tmp_path / "node.yaml", url, lingering, **settings)  # type: ignore[arg-type]
     with table_of(config) as table:
         keep_journal(table)
@@ -134,7 +135,7 @@ def test_killed_processes_lose_nothing_over_http(kind: str, request: pytest.Fixt
                         daemon.wait_for("worker_started", WORKERS + 1)
                         daemon.drain(0.2)
                     else:
-                        wait_for(lambda p=pids: not any(map(is_running, p)), 3, "the orphans to end")  # type: ignore[misc]
+                        wait_for(lambda p=pids: not any(map(is_running, p)), 10, "the orphans to end")  # type: ignore[misc]
             with Daemon(config_file, log) as daemon:
                 daemon.wait_until(table.is_done, "everything to be delivered", timeout_s=40)
             rows = {str(row["event_id"]): row for row in table.rows()}
@@ -145,24 +146,25 @@ def test_killed_processes_lose_nothing_over_http(kind: str, request: pytest.Fixt
     assert unexplained == {}, "published again although no lease was lost"
 
 
-def over_http(url: str, path: Path, receiver: Receiver) -> Config:
+def over_http(url: str, path: Path, receiver: Receiver, **worker: object) -> Config:
     """A lane over HTTP with short leases."""
     web = {"type": "http", "url": receiver.url, "connections": 8}
-    settings = {**SHORT_LEASE, "concurrency": WORKERS, "batch_size": 40}
+    settings = {**SHORT_LEASE, "concurrency": WORKERS, "batch_size": 40, **worker}
     return write_config(path, url, {"web": web}, **settings)  # type: ignore[arg-type]
 
 
 def test_workers_whose_supervisor_is_killed_drain(database_url: str, tmp_path: Path) -> None:
     """G1: what they had in flight is settled, what they had not yet sent is free at once: no lease has to run out."""
     with SlowReceiver(SEED, 0.15) as receiver:
-        config = over_http(database_url, tmp_path / "outbox.yaml", receiver)
+        patient = {"publish_timeout": "1s", "lease": "5s", "batch_size": 400}
+        config = over_http(database_url, tmp_path / "outbox.yaml", receiver, **patient)
         with table_of(config) as table:
-            table.fill(300)
+            table.fill(800)
             with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
                 daemon.wait_until(lambda: len(receiver.requests) >= 60, "requests")
                 pids = list(daemon.workers(WORKERS).values())
                 os.kill(daemon.pid, signal.SIGKILL)
-                wait_for(lambda: not any(map(is_running, pids)), 3, "the orphans to end")
+                wait_for(lambda: not any(map(is_running, pids)), 10, "the orphans to end")
             counts = table.by_status()
             assert counts.keys() == {"pending", "delivered"}
             assert counts["delivered"] == len(receiver.requests) == len(set(receiver.event_ids()))

@@ -37,7 +37,8 @@ int getaddrinfo(const char *name, const char *port, const struct addrinfo *hints
 
 def name_service(directory: Path) -> dict[str, str]:
     """The environment of a process in which `slow.invalid` takes 8 s to fail, and `moody.invalid` is 127.0.0.1 while a
-    file `answers` is in the directory, and cannot be found otherwise. `asked` there has a byte for each question for IPv4."""
+    file `answers` is in the directory, and cannot be found otherwise. `asked` there grows by a byte each time.
+    """
     compiler = require("cc", program("cc", "gcc"), "no C compiler is installed")
     source, library = directory / "names.c", directory / "names.so"
     source.write_text(SOURCE)

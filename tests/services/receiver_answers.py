@@ -87,7 +87,8 @@ class Behaviour:
     delay_s: before the first byte. hang: never answer. drip_s: one byte at a time, so far apart. repeat: bytes sent
     again and again behind the answer, `repeat_every_s` apart (0: as fast as they go). close: "before_answer" says
     nothing, "reset" neither, but sends a reset, "mid_answer" stops in the middle of the body, "after_answer" does not
-    announce it. raw: instead of all that makes up an answer. announced_bytes: a Content-Length other than the true one; -1: none.
+    announce it. raw: instead of all that makes up an answer. announced_bytes: a Content-Length other than the true one;
+    -1: none.
     """
 
     status: int = 204

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from outboxd.config.schema import PythonCallable
+from outboxd.errors import Reject
 from outboxd.event import DELIVERED, Event, Outcome
 from outboxd.publishers.api import NOTHING, Waits
 from outboxd.publishers.null import NullPublisher
@@ -130,6 +131,21 @@ class Stillborn(Recording):
         if not _beside(CURED).exists():
             os._exit(3)
         super().__init__(settings, lane, publish_timeout_s)
+
+
+def moody(event: Event) -> object:
+    """A function that does what the event's type says, if that is one of its moods; the id is written down first."""
+    fd = _file()
+    os.write(fd, f"{event.event_id}\n".encode())
+    os.close(fd)
+    if event.event_type == "hang":
+        time.sleep(60)
+    if event.event_type == "odd":
+        return ValueError("returned, not raised")
+    moods = {"fail": ValueError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "reject": Reject}
+    if event.event_type in moods:
+        raise moods[event.event_type](event.envelope.decode())
+    return None
 
 
 def slowly(event: Event) -> None:

@@ -50,15 +50,15 @@ class Link:
 
     def used(self, now_s: float, wrote: bool) -> None:
         """A call has succeeded. That a session opens says little: a read-only server and a full disk let one in, and
-        refuse the first write. So the database counts as back, and its pauses start anew, once it has gone on taking
-        them."""
+        refuse the first write. So pauses start anew once it has taken one, and the database counts as back once it has
+        gone on for a while."""
         self._wrote = self._wrote or wrote
-        if not self._failures or now_s - self._opened_s < (PROVEN_S if self._wrote else QUIET_S):
-            return
-        if self._away_since_s is not None:
+        lasted_s = now_s - self._opened_s
+        if wrote or lasted_s >= QUIET_S:
+            self._failures = 0
+        if self._away_since_s is not None and lasted_s >= (PROVEN_S if self._wrote else QUIET_S):
             log.info(log.DATABASE_AVAILABLE, after_s=round(now_s - self._away_since_s, 1))
-        self._away_since_s = None
-        self._failures = 0
+            self._away_since_s = None
 
     def lost(self, error: StoreUnavailable) -> None:
         """The session is of no use any more."""

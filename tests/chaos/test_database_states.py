@@ -17,7 +17,7 @@ from tests.services.lanes import table_of
 from tests.services.load import DATABASE, WORKERS, Load, each_said, let_pass, own_server, prepare, under_load
 from tests.services.mariadb import PrivateServer, connect, execute
 
-AWAY_S = scaled(30.0, 6.0)
+AWAY_S = scaled(30.0, 5.5)
 READ_ONLY_S = scaled(20.0, 2.5)
 FULL_S = scaled(12.0, 1.5)
 BACKLOG = scaled(3000, 600)

@@ -21,8 +21,8 @@ BACK_S = 90.0
 """A server that waits for room in its binary log looks again once a minute."""
 
 Places = Callable[[Path, Path], AbstractContextManager[tuple[Config, PrivateServer | None]]]
-FULL_S = scaled(20.0, 2.0)
-BACKLOG = scaled(6000, 1500)
+FULL_S = scaled(20.0, 1.5)
+BACKLOG = scaled(6000, 1000)
 
 
 @contextmanager

@@ -23,7 +23,8 @@ LEASE_S = 2.6
 def another_node(config: Path, node_id: str) -> Path:
     """The same configuration for another node: a file beside it."""
     other = config.with_name(f"{node_id}.yaml")
-    other.write_text(config.read_text().replace("node_id: node\n", f"node_id: {node_id}\n"))
+    text = config.read_text().replace("node_id: node\n", f"node_id: {node_id}\n")
+    other.write_text(text.replace(str(config.with_suffix(".sock")), str(other.with_suffix(".sock"))))
     return other
 
 

@@ -73,6 +73,7 @@ class Planner:
         self._full = False
         self._suspects = False
         self._suspects_from_s = 0.0
+        self._others_until_s = 0.0
         self._suspects_until_s = 0.0
 
     def connected(self, now_s: float, others_pause_s: float = 0.0) -> None:
@@ -106,7 +107,7 @@ class Planner:
             return Look(ZERO if sweep else self.floors, sweep)
         if self.paused or holding.suspect or holding.appetite == NONE:
             return None
-        if self._suspects and now_s >= self._suspects_from_s:
+        if self._is_suspects_turn(now_s):
             return self._take_suspect(holding.appetite) if not holding.count else None
         if holding.waiting or (self._full and holding.count) or self.idle:
             return None
@@ -121,6 +122,10 @@ class Planner:
         limit = self._lane.batch_size if holding.appetite == ALL else 1
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
         return Take(want, ZERO if self._sweeping else self.floors, self._sweeping)
+
+    def _is_suspects_turn(self, now_s: float) -> bool:
+        """Half of the time is for the others, as long as there are any."""
+        return self._suspects and now_s >= self._suspects_from_s and (self.idle or now_s >= self._others_until_s)
 
     def _take_suspect(self, appetite: str) -> Take:
         lane = self._lane
@@ -180,9 +185,9 @@ class Planner:
         if take.want.suspects:
             self._fresh = self._due = True  # what stood before and behind the suspect has not been looked at
             self._suspects = claim.suspects_wait or claim.suspect
-            if now_s >= self._suspects_until_s:  # half of the time is for the others
-                self._suspects_from_s = now_s + self._lane.poll_interval_s
-                self._suspects_until_s = self._suspects_from_s + self._lane.poll_interval_s
+            if now_s >= self._suspects_until_s:
+                self._others_until_s = now_s + self._lane.poll_interval_s
+                self._suspects_until_s = self._others_until_s + self._lane.poll_interval_s
         elif claim.suspects_wait and not self._suspects:
             self._suspects = True
             self._suspects_from_s = max(self._suspects_from_s, now_s)
@@ -197,6 +202,6 @@ class Planner:
         """When to ask again if nothing else happens."""
         at_s = self.poll_at_s
         if self._suspects and not holding.count:
-            at_s = min(at_s, self._suspects_from_s)
+            at_s = min(at_s, max(self._suspects_from_s, 0.0 if self.idle else self._others_until_s))
         return at_s
 

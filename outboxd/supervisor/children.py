@@ -189,6 +189,8 @@ class Children:
                     log.error(log.WORKER_KILLED, worker=name, pid=pid)
                     self.was_killed = self.was_killed or self._is_draining
                 os.kill(pid, signum)  # after the log, so that the dump of a hung one stands behind its line
+                if signum == signal.SIGABRT:
+                    os.kill(pid, signal.SIGCONT)  # one that somebody has stopped hears nothing before
             case Abandon():
                 log.error(log.WORKER_ABANDONED, worker=name, pid=pid)
 

@@ -4,9 +4,9 @@ import itertools
 
 from outboxd.config.schema import Lane
 from outboxd.publishers.fanout import NONE
-from outboxd.relay.planner import Planner, Take
+from outboxd.relay.planner import Look, Planner, Take
 from outboxd.store.api import ZERO, Floors
-from tests.unit.test_planner import FRESH, IDLE, LANE, busy, claim, holding, look, planner, take
+from tests.unit.test_planner import FRESH, IDLE, LANE, NOTHING, busy, claim, holding, look, planner, take
 
 
 def aware(now_s: float = 0.0) -> Planner:
@@ -62,6 +62,23 @@ def test_suspects_have_half_of_the_time_at_the_most() -> None:
     assert 0.4 <= sum(shares) / len(shares) <= 0.55
     changes = sum(before != after for before, after in itertools.pairwise(shares))
     assert 5 <= changes <= 9, "windows of poll_interval each, not one long one"
+
+
+def test_suspects_have_all_of_the_time_where_there_is_nothing_else() -> None:
+    """G8: what a dead node has left behind is not kept waiting for events that do not come."""
+    made = aware()
+    now_s, suspects = 0.0, 0
+    while now_s < 4 * LANE.poll_interval_s:
+        plan = made.next(now_s, IDLE)
+        if isinstance(plan, Look):
+            made.saw(plan, NOTHING, now_s, 0.0)
+        elif isinstance(plan, Take) and plan.want.suspects:
+            suspects += 1
+            made.took(plan, claim(floors=ZERO, suspect=True, suspects_wait=True), now_s, 0.0)
+        elif isinstance(plan, Take):
+            made.took(plan, claim(floors=plan.floors, left=False), now_s, 0.0)
+        now_s += 0.01
+    assert suspects > 0.7 * now_s / 0.01, "in the half of the others each is followed by one claim for them"
 
 
 def test_many_suspects_do_not_put_off_the_next_sweep() -> None:

@@ -26,9 +26,10 @@ def outboxd(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def machine(installation: Installation, tmp_path: Path) -> Path:
+def machine(installation: Installation, tmp_path: Path) -> Iterator[Path]:
     """A machine of the test's own, on which outboxd is installed."""
-    return Path(shutil.copytree(installation.root, tmp_path / "machine", symlinks=True))
+    yield Path(shutil.copytree(installation.root, tmp_path / "machine", symlinks=True))
+    shutil.rmtree(tmp_path / "machine")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +48,13 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
 
 
 @pytest.fixture(scope="session")
-def installation(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+def installation(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     """`make install` from the source package, with all that it needs, as for /opt/outboxd. To be left as it is."""
     root = tmp_path_factory.mktemp("root")
     done = make(packages.unpacked, "install", f"DESTDIR={root}")
     assert done.returncode == 0, done.stdout + done.stderr
-    return Installation(root, done.stdout + done.stderr)
+    yield Installation(root, done.stdout + done.stderr)
+    shutil.rmtree(root)  # pytest would keep it for a while, with a whole environment in it
 
 
 def build(tree: Path, into: Path, *arguments: str) -> str:

@@ -107,6 +107,7 @@ def _purge(source: Source) -> Response:
 
 def _change(source: Source, given: Given, deed: Deed, do: Do) -> Response:
     wanted = fields.wanted(given, fields.text(given, "event_id"))
+    check_id(wanted.event_id or "")
     lane = lane_named(source.config, wanted.lane)
     is_dry, is_all = fields.flag(given, "dry_run"), fields.flag(given, "all")
     with source.desks.session(source.config.database) as connection:

@@ -26,13 +26,15 @@ class _Connection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(path: str, target: str) -> Any:
+def ask(path: str, target: str) -> dict[str, Any]:
     """The document that the daemon at that socket answers. Raises Unanswered."""
     status, body = _get(_Connection(path), target)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        raise Unanswered("what answers is no outboxd") from None
+        document = None
+    if not isinstance(document, dict):
+        raise Unanswered("what answers is no outboxd")
     if status != http.client.OK:
         raise Unanswered(f"it answers {status}: {document.get('error')}")
     return document

@@ -143,10 +143,9 @@ def test_a_reload_refuses_a_change_of_the_admin_role_by_name(
 def test_told_to_end_while_it_still_loads_its_libraries_it_ends_at_once(tmp_path: Path, sqlite_url: str) -> None:
     """G5: on a busy machine that takes longer than the supervisor waits; to be killed would make the status 1."""
     (tmp_path / "flask.py").write_text("import time\ntime.sleep(60)\n")
-    with (
-        table_of(write_config(tmp_path / "o.yaml", sqlite_url, NULL, concurrency=1)),
-        Daemon(tmp_path / "o.yaml", tmp_path / "log", PYTHONPATH=f"{tmp_path}:{ROOT}") as daemon,
-    ):
+    config = write_config(tmp_path / "o.yaml", sqlite_url, NULL, concurrency=1)
+    path = f"{tmp_path}:{ROOT}"
+    with table_of(config), Daemon(tmp_path / "o.yaml", tmp_path / "log", PYTHONPATH=path) as daemon:
         daemon.workers()
         daemon.wait_until(lambda: daemon.admin_lines("worker_started"), "the admin role to begin")
         daemon.drain(3.0)

@@ -107,16 +107,26 @@ def _head(address: Address, request: bytes) -> Answer:
         return Answer(response.status, dict(response.getheaders()), rest)
 
 
-def routes(config: Config) -> dict[tuple[str, str], str]:
-    """(method, rule) -> permission, or "open", of everything that is served."""
+def source_of(config: Config) -> Source:
+    """What an application is made from, without a daemon: no lane, no worker, a sampler that does not run."""
     board = Scoreboard(1)
     sampler = Sampler((), lambda: connect(config.database))
-    source = Source(config, (), board, sampler, Exposition(config.node_id, (), board, None, Sample))
-    app = make_app(source, is_owner=False)
+    return Source(config, (), board, sampler, Exposition(config.node_id, (), board, None, Sample))
+
+
+def application(source: Source, is_owner: bool = False) -> Flask:
+    """One listener's."""
+    app = make_app(source, is_owner)
     assert isinstance(app, Flask)
+    return app
+
+
+def routes(config: Config) -> dict[tuple[str, str], str]:
+    """(method, rule) -> permission, or "open", of everything that is served."""
+    source = source_of(config)
     permissions = {route.name: route.permission for route in (*api.routes(source), *dead.routes(source))}
     return {
         (method, rule.rule): permissions.get(rule.endpoint, "open")
-        for rule in app.url_map.iter_rules()
+        for rule in application(source).url_map.iter_rules()
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
     }

@@ -22,9 +22,6 @@ OPEN = "open"
 MEMORY = 4
 """`distinct_events` different failures are an outage of the publisher among so many times as many outcomes."""
 
-REMEMBERED = 1000
-"""Events remembered as having failed while probing; the oldest are forgotten."""
-
 
 class Breaker:
     """What one publisher's outcomes say about it."""
@@ -42,9 +39,6 @@ class Breaker:
         self._failed: set[int] = set()
         self._dead: set[int] = set()
         self._recent: deque[int | None] = deque(maxlen=MEMORY * settings.distinct_events)
-        self._in_a_row = 0
-        self._spells = 0
-        self._failed_probing: dict[int, int] = {}
 
     @property
     def closed(self) -> bool:
@@ -86,9 +80,6 @@ class Breaker:
         if was_probe:
             self._probing = None
         if isinstance(outcome, Delivered):
-            self._in_a_row += 1
-            if self._in_a_row == self._settings.distinct_events:
-                self._spells += 1
             self._recent.append(None)
             self._close()
             return outcome
@@ -116,39 +107,24 @@ class Breaker:
 
     def _judge_retry(self, event_id: int, outcome: Retry, now_s: float, was_probe: bool) -> Retry:
         lone = self.state == HALF_OPEN and self._failed == {event_id}
-        blamed_on_event = outcome.counted
         self._note_start(now_s)
         self._failed.add(event_id)
-        self._in_a_row = 0
         if event_id not in self._recent:  # one event must not fill the memory
             self._recent.append(event_id)
         if self.state == CLOSED:
             if len(self._failed) >= self._settings.distinct_events:
                 self._open(now_s)
             return _uncounted(outcome) if self._others_fail(event_id) else outcome
-        counted = blamed_on_event and (lone or self._was_well_since(event_id))
-        if blamed_on_event:
-            self._remember(event_id)
         if was_probe:
             self._put_off(now_s)
         if self.state == HALF_OPEN and len(self._failed) >= self._settings.distinct_events:
             self.state = OPEN
-        return outcome if counted == outcome.counted else _uncounted(outcome)
+        return outcome if lone else _uncounted(outcome)
 
     def _others_fail(self, event_id: int) -> bool:
         """Have so many others failed lately that one more failure says nothing about this event?"""
         others = sum(other is not None and other != event_id for other in self._recent)
         return others >= self._settings.distinct_events - 1
-
-    def _was_well_since(self, event_id: int) -> bool:
-        """Has the receiver worked for others, in a row, since the event last failed as a probe?"""
-        return self._failed_probing.get(event_id, self._spells) < self._spells
-
-    def _remember(self, event_id: int) -> None:
-        self._failed_probing.pop(event_id, None)
-        self._failed_probing[event_id] = self._spells
-        while len(self._failed_probing) > REMEMBERED:
-            del self._failed_probing[next(iter(self._failed_probing))]
 
     def _note_start(self, now_s: float) -> None:
         if not self._failed and not self._dead and self.state != OPEN:

@@ -19,6 +19,9 @@ HALF_OPEN = "half_open"
 CLOSED = "closed"
 OPEN = "open"
 
+KNOWN = 10_000
+"""Events remembered as having failed here before; the oldest are forgotten."""
+
 MEMORY = 4
 """`distinct_events` different failures are an outage of the publisher among so many times as many outcomes."""
 
@@ -38,6 +41,7 @@ class Breaker:
         self._probing: int | None = None
         self._failed: set[int] = set()
         self._dead: set[int] = set()
+        self._known: dict[int, None] = {}
         self._recent: deque[int | None] = deque(maxlen=MEMORY * settings.distinct_events)
 
     @property
@@ -108,7 +112,8 @@ class Breaker:
     def _judge_retry(self, event_id: int, outcome: Retry, now_s: float, was_probe: bool) -> Retry:
         lone = self.state == HALF_OPEN and self._failed == {event_id}
         self._note_start(now_s)
-        self._failed.add(event_id)
+        if self._is_news(event_id, outcome) or self.state != CLOSED:
+            self._failed.add(event_id)
         if event_id not in self._recent:  # one event must not fill the memory
             self._recent.append(event_id)
         if self.state == CLOSED:
@@ -120,6 +125,17 @@ class Breaker:
         if self.state == HALF_OPEN and len(self._failed) >= self._settings.distinct_events:
             self.state = OPEN
         return outcome if lone else _uncounted(outcome)
+
+    def _is_news(self, event_id: int, outcome: Retry) -> bool:
+        """Does the failure tell of the receiver? Not that of an event which failed before and is to blame: poison that
+        comes due together must not close the way for others (G7)."""
+        if not outcome.counted:
+            return True
+        is_known = event_id in self._known
+        self._known[event_id] = None
+        if len(self._known) > KNOWN:
+            del self._known[next(iter(self._known))]
+        return not is_known
 
     def _others_fail(self, event_id: int) -> bool:
         """Have so many others failed lately that one more failure says nothing about this event?"""

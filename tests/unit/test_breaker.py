@@ -196,10 +196,10 @@ def test_a_success_closes_it_and_the_next_outage_starts_anew() -> None:
         publish(breaker, event_id, AWAY, 1000.0)
     publish(breaker, 30, DELIVERED, 2000.0)
     assert breaker.closed
-    for event_id in range(1, 5):
+    for event_id in range(41, 45):
         publish(breaker, event_id, FAULT, 3000.0)
     assert breaker.closed
-    publish(breaker, 5, FAULT, 3000.0)
+    publish(breaker, 45, FAULT, 3000.0)
     assert (breaker.state, breaker.next_probe_s, breaker.outage_s(3010.0)) == ("open", 3001.0, 10.0)
 
 

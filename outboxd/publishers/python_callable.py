@@ -11,11 +11,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from queue import SimpleQueue
 
 from outboxd.config.schema import PythonCallable
 from outboxd.errors import PublisherError, Reject
-from outboxd.event import DELIVERED, EXCEPTION, REJECTED, TIMEOUT, Dead, Event, Outcome, Retry
+from outboxd.event import DELIVERED, EXCEPTION, MISCONFIGURED, REJECTED, TIMEOUT, Dead, Event, Outcome, Retry
 from outboxd.publishers.api import Publisher, Waits
 from outboxd.redact import clip, redact
 
@@ -161,12 +162,24 @@ class CallablePublisher:
         if call.given_up:
             return Retry(TIMEOUT, "given up before it began", counted=False)
         try:
-            self._function(call.event)
+            result = self._function(call.event)
         except Reject as error:
             return Dead(REJECTED, _describe(error))
         except BaseException as error:  # noqa: BLE001  # someone else's code; SystemExit too would end the thread without a word
             return Retry(EXCEPTION, _describe(error))
+        return DELIVERED if result is None else _judge_result(result)
+
+
+def _judge_result(result: object) -> Outcome:
+    """Any value is success, save one that stands for work still to be done: what only returns such a value cannot be
+    told at the start (a wrapped or partial function), and the event would be lost with it."""
+    is_unfinished = inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result)
+    if not (is_unfinished or isinstance(result, Future)):
         return DELIVERED
+    if inspect.iscoroutine(result):
+        result.close()  # else Python warns that it was never awaited
+    error = f"the target returned a {type(result).__name__}, its work not done; make it a plain function"
+    return Retry(MISCONFIGURED, error, counted=False)
 
 
 def _describe(error: BaseException) -> str:

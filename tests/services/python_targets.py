@@ -1,7 +1,9 @@
 """Functions and classes that tests name as the target of a Python publisher."""
 
+import functools
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 
 from outboxd.config.schema import PythonCallable
 from outboxd.errors import Reject
@@ -75,6 +77,25 @@ async def later(event: Event) -> None:
 async def stream(event: Event) -> AsyncIterator[int]:
     """Neither would this."""
     yield 1
+
+
+postponed = functools.partial(later)
+"""Nothing shows that it would never run."""
+
+ODD: dict[str, object] = {
+    "coroutine": None,  # made for each call
+    "future": Future(),
+    "generator": (number for number in (1, 2)),
+    "false": False,
+    "zero": 0,
+    "error": ValueError("returned, not raised"),
+    "text": "failed",
+}
+
+
+def return_oddly(event: Event) -> object:
+    """Returns what the event's type says."""
+    return postponed(event) if event.event_type == "coroutine" else ODD[event.event_type]
 
 
 NUMBER = 7

@@ -62,6 +62,25 @@ def test_what_the_function_raises_is_the_outcome(event_type: str, expected: obje
     publisher.close(time.monotonic() + 1)
 
 
+@pytest.mark.parametrize("event_type", ["coroutine", "future", "generator"])
+def test_a_result_that_is_work_still_to_be_done_is_no_success(event_type: str) -> None:
+    """G1: the event would be lost. It is held until someone mends the function, and costs no attempt."""
+    publisher = open_callable("return_oddly")
+    outcome = publish(publisher, make_event(event_type=event_type))
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, outcome.counted) == ("misconfigured", False)
+    assert f"returned a {event_type}" in outcome.error.lower()
+    publisher.close(time.monotonic() + 1)
+
+
+@pytest.mark.parametrize("event_type", ["false", "zero", "error", "text"])
+def test_whatever_else_is_returned_is_success(event_type: str) -> None:
+    """A function fails by raising."""
+    publisher = open_callable("return_oddly")
+    assert publish(publisher, make_event(event_type=event_type)) is DELIVERED
+    publisher.close(time.monotonic() + 1)
+
+
 def test_an_exceptions_text_is_bounded_and_shows_no_credentials() -> None:
     """G9, G11: exceptions of clients like to quote the URL they failed at."""
     publisher = open_callable("misbehave")

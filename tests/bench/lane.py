@@ -46,18 +46,17 @@ def make(settings: Config) -> None:
 def fill(
     url: str, count: int, columns: Mapping[str, str] | None = None, prefix: str = "e", table: str = "room_outbox"
 ) -> None:
-    """Insert rows by the server itself; columns: further ones and their SQL, `seq` is the row's number from 1."""
-    extra = columns or {}
-    names = "".join(f", {name}" for name in extra)
-    values = "".join(f", {sql}" for sql in extra.values())
+    """Insert rows by the server itself; columns: more or other ones and their SQL, `seq` is the number from 1."""
+    usual = {"event_type": "'RoomChanged'", "room_id": "CONCAT('room-', MOD(seq, 1000))", "created_at_ms": "1"}
+    chosen = {**usual, **(columns or {})}
+    names, values = ", ".join(chosen), ", ".join(chosen.values())
     with closing(connect(url, timeout_s=5)) as connection:
         cursor = connection.cursor()
         for start in range(1, count + 1, 100_000):
             end = min(count, start + 99_999)
             cursor.execute(
-                f"INSERT INTO {table} (event_id, event_type, room_id, envelope, created_at_ms{names}) "
-                f"SELECT CONCAT('{prefix}', seq), 'RoomChanged', CONCAT('room-', MOD(seq, 1000)), %s, 1{values} "
-                f"FROM seq_{start}_to_{end}",
+                f"INSERT INTO {table} (event_id, envelope, {names}) "
+                f"SELECT CONCAT('{prefix}', seq), %s, {values} FROM seq_{start}_to_{end}",
                 (ENVELOPE,),
             )
 

@@ -5,13 +5,13 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from outboxd.event import DELIVERED, Dead, Retry
-from tests.services.find import program, require
+from tests.services.dead_ends import full_backlog
+from tests.services.names import name_service
 from tests.services.publishing import Opens, collect, make_event, publish, publish_all, seconds, step
 from tests.services.receiver import Receiver
 
@@ -35,6 +35,8 @@ HEAD = b"HTTP/1.1 200 OK\r\n"
         ({"raw": HEAD, "repeat": LONG_LINE}, "server_error"),
         ({"raw": CONTINUE, "repeat": CONTINUE}, "server_error"),
         ({"close": "before_answer"}, "reset"),
+        ({"close": "reset"}, "reset"),
+        ({"status": 200, "body": "0123456789", "delay_s": 0.65, "drip_s": 0.1}, "timeout"),
         ({"status": 200, "body": "0123456789", "close": "mid_answer"}, "reset"),
         ({"raw": b"HTTP/1.1 20", "close": "after_answer"}, "reset"),
         ({"raw": b"SSH-2.0-OpenSSH\r\n", "close": "after_answer"}, "server_error"),
@@ -111,31 +113,16 @@ def test_a_receiver_that_refuses_connections_is_to_blame(receiver: Receiver, ope
     assert publish(publisher, make_event()) is DELIVERED
 
 
-@pytest.fixture
-def full_backlog() -> Iterator[int]:
-    """A port whose listener accepts nobody any more: connecting hangs, as at a host that is gone."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen(0)
-        port = listener.getsockname()[1]
-        fillers = [socket.socket() for _ in range(5)]
-        for filler in fillers:
-            filler.setblocking(False)
-            filler.connect_ex(("127.0.0.1", port))
-        yield port
-        for filler in fillers:
-            filler.close()
-
-
 @pytest.mark.parametrize("timeout_s", [0.3, 0.9])
 def test_a_connection_that_does_not_come_about_is_no_fault_of_the_event(
-    opens: Opens, full_backlog: int, timeout_s: float
+    opens: Opens, timeout_s: float
 ) -> None:
     """G6: whether the connection's or the publish's own time ran out."""
-    publisher = opens(publish_timeout_s=0.9, url=f"http://127.0.0.1:{full_backlog}/")
-    start_s = time.monotonic()
-    outcome = publish(publisher, make_event(), timeout_s)
-    assert time.monotonic() - start_s < timeout_s + TOLERANCE_S
+    with full_backlog() as port:
+        publisher = opens(publish_timeout_s=0.9, url=f"http://127.0.0.1:{port}/")
+        start_s = time.monotonic()
+        outcome = publish(publisher, make_event(), timeout_s)
+        assert time.monotonic() - start_s < timeout_s + TOLERANCE_S
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == ("connect", False)
 
@@ -189,16 +176,6 @@ def test_a_name_that_does_not_exist_is_no_fault_of_the_event(opens: Opens) -> No
     assert (outcome.reason, outcome.counted) == ("dns", False)
 
 
-SLOW_LOOKUP = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <netdb.h>
-#include <unistd.h>
-int getaddrinfo(const char *n, const char *s, const struct addrinfo *h, struct addrinfo **r) {
-    sleep(8);
-    return EAI_AGAIN;
-}
-"""
 LOOK_UP = """
 import os, sys, time
 from outboxd.config.schema import Http
@@ -224,11 +201,7 @@ os._exit(0)
 
 def test_a_name_server_that_hangs_holds_up_nothing(tmp_path: Path) -> None:
     """G4, G5: neither the loop, nor the deadline, nor the end of the worker waits for the resolver."""
-    compiler = require("cc", program("cc", "gcc"), "no C compiler is installed")
-    (tmp_path / "slow.c").write_text(SLOW_LOOKUP)
-    library = tmp_path / "slow.so"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, tmp_path / "slow.c"], check=True)
-    environment = {**os.environ, "LD_PRELOAD": str(library)}
+    environment = {**os.environ, **name_service(tmp_path)}
     command = [sys.executable, "-c", LOOK_UP]
     run = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], capture_output=True, timeout=30)
     assert run.returncode == 0, run.stderr.decode()

@@ -1,6 +1,7 @@
 """TLS of the HTTP publisher, and what `check` finds out about a receiver without sending an event."""
 
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from outboxd.errors import PublisherError
 from outboxd.event import DELIVERED, Retry
 from outboxd.publishers import check, open_publisher
 from tests.services.certificates import Certificates, make_certificates
+from tests.services.dead_ends import dripping
 from tests.services.find import free_port
 from tests.services.publishing import Opens, make_event, publish, publish_all
 from tests.services.receiver import Receiver
@@ -97,6 +99,17 @@ def test_a_receiver_that_speaks_no_tls_is_to_blame(opens: Opens) -> None:
     with Receiver() as plain:
         assert_tls_is_blamed(publish(opens(url=f"https://127.0.0.1:{plain.port}/"), make_event()), "not sent")
         assert plain.requests == []
+
+
+@pytest.mark.parametrize("first", [b"", b"\x16\x03\x03\x40\x00"], ids=["silent", "dripping"])
+def test_a_handshake_that_does_not_end_is_given_up_in_time(opens: Opens, first: bytes) -> None:
+    """G4, G6: nothing was sent, so it is no fault of the event. dripping: a record of 16 KiB, a byte at a time."""
+    with dripping(first, every_s=0.05 if first else 60) as port:
+        publisher = opens(publish_timeout_s=0.9, url=f"https://127.0.0.1:{port}/")
+        start_s = time.monotonic()
+        outcome = publish(publisher, make_event(), timeout_s=0.9)
+        assert time.monotonic() - start_s < 0.9 + 0.2
+    assert_tls_is_blamed(outcome, "not sent")
 
 
 def settings(receiver: Receiver, **changes: object) -> Http:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TextIO
 
 from tests.services import receiver_answers
-from tests.services.receiver_answers import Behaviour, Request, Rule
+from tests.services.receiver_answers import Behaviour, Chosen, Request, Rule
 from tests.services.receiver_wire import READ_BYTES, Answering, Connection
 
 
@@ -79,6 +79,10 @@ class Receiver:
     ) -> None:
         """Answer matching requests so from now on, or for so many times; the last rule given comes first."""
         self.rules.insert(0, Rule(path, event_id, times, Behaviour(**behaviour)))  # type: ignore[arg-type]
+
+    def choose(self, behaviour_of: Callable[[Request], Behaviour | None]) -> None:
+        """Ask a function how to answer, from now on; it is called in the receiver's thread. None: the other rules."""
+        self.rules.insert(0, Chosen(behaviour_of))
 
     def refuse(self) -> None:
         """Close the listener: connecting is refused from now on. Connections that are open stay."""

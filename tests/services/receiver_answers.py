@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -85,8 +86,9 @@ class Behaviour:
 
     delay_s: before the first byte. hang: never answer. drip_s: one byte at a time, so far apart. repeat: bytes sent
     again and again behind the answer, `repeat_every_s` apart (0: as fast as they go). close: "before_answer" says
-    nothing, "mid_answer" stops in the middle of the body, "after_answer" does not announce it. raw: instead of all
-    that makes up an answer. announced_bytes: a Content-Length other than the true one; -1: none.
+    nothing, "reset" neither, but sends a reset, "mid_answer" stops in the middle of the body, "after_answer" does not
+    announce it. raw: instead of all that makes up an answer. announced_bytes: a Content-Length other than the true one;
+    -1: none.
     """
 
     status: int = 204
@@ -139,3 +141,17 @@ class Rule:
             and (self.path is None or self.path == request.path)
             and (self.event_id is None or self.event_id == request.event_id)
         )
+
+
+class Chosen(Rule):
+    """Each request gets what a function says; None: what the other rules say."""
+
+    def __init__(self, choose: Callable[[Request], Behaviour | None]) -> None:
+        super().__init__(None, None, None, DEFAULT)
+        self._choose = choose
+
+    def matches(self, request: Request) -> bool:
+        """Asks the function."""
+        chosen = self._choose(request)
+        self.behaviour = chosen or DEFAULT
+        return chosen is not None

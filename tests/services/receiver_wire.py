@@ -1,12 +1,14 @@
 """Carries a behaviour out, byte by byte, over one connection of the receiver."""
 
 import socket
+import struct
 from collections.abc import Callable
 from typing import Protocol
 
 from tests.services.receiver_answers import Behaviour
 
 READ_BYTES = 256 * 1024
+RESET_AT_CLOSE = struct.pack("ii", 1, 0)
 
 
 class Connection:
@@ -48,7 +50,9 @@ class Answering:
         if behaviour.hang:
             self.connection.is_deaf = True
             return
-        if behaviour.close == "before_answer":
+        if behaviour.close == "reset":
+            self.connection.link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_AT_CLOSE)
+        if behaviour.close in ("before_answer", "reset"):
             self.wire.drop(self.connection)
             return
         self.connection.closes_when_sent = behaviour.close is not None

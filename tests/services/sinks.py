@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from outboxd.config.schema import PythonCallable
+from outboxd.errors import Reject
 from outboxd.event import Event
 from outboxd.publishers.null import NullPublisher
 
@@ -50,6 +51,21 @@ class Killing(Recording):
             os.write(self._fd, f"{event.event_id}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
         return super().submit(event, deadline_s)
+
+
+def moody(event: Event) -> object:
+    """A function that does what the event's type says, if that is one of its moods; the id is written down first."""
+    fd = _file()
+    os.write(fd, f"{event.event_id}\n".encode())
+    os.close(fd)
+    if event.event_type == "hang":
+        time.sleep(60)
+    if event.event_type == "odd":
+        return ValueError("returned, not raised")
+    moods = {"fail": ValueError, "exit": SystemExit, "interrupt": KeyboardInterrupt, "reject": Reject}
+    if event.event_type in moods:
+        raise moods[event.event_type](event.envelope.decode())
+    return None
 
 
 def slowly(event: Event) -> None:

@@ -6,8 +6,8 @@ from tests.unit.test_breaker import AWAY, FAULT, closed, opened, publish
 
 
 def test_poison_that_comes_due_together_opens_it_once_at_the_most() -> None:
-    """G7: twenty bad events, retried one behind the other, fail in a row and tell nothing new of the receiver. Good ones
-    would wait for the next probe each time. Five others that fail are an outage."""
+    """G7: twenty bad events, retried one behind the other, fail in a row and tell nothing new of the receiver. The good
+    ones would wait for the next probe each time. Five others that fail are an outage."""
     breaker = closed()
     for event_id in range(20):
         publish(breaker, event_id, FAULT)

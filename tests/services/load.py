@@ -43,7 +43,7 @@ def own_server(
     directory: Path | None = None, environ: Mapping[str, str] | None = None, **options: str | int
 ) -> Iterator[PrivateServer]:
     """A server for one test, gone with its files afterwards. directory: an empty one, for its data."""
-    require("private-mysql", program("mariadbd", "mysqld"), "there is no mariadbd or mysqld to start")
+    require("private-mysql", program("mariadbd"), "there is no mariadbd to start")
     place = Path(tempfile.mkdtemp(prefix="outboxd-mariadb-", dir=directory))
     server = None
     try:

@@ -75,7 +75,7 @@ def check_at_rest(daemon: Daemon, url: str, parts: int) -> None:
     """As many processes, slots and sessions as there are workers, and every event counted once."""
     daemon.wait_until(lambda: sessions(url) == WORKERS + OURS, "a session for each worker")
     states = [state_of(child) for child in children_of(daemon.pid)]
-    assert len(states) == WORKERS
+    assert len(states) == WORKERS + 1, "the workers and the admin role"
     assert "Z" not in states
     lines = status(daemon)
     assert len({line["worker"] for line in lines}) == WORKERS

@@ -28,7 +28,7 @@ SETTINGS: dict[str, object] = {
 SETTLE = "SET status = 'delivered'"
 """The statement of the usual settle, and with `within` its transaction."""
 CLAIM = "SET status = 'delivering'"
-TOLD = ("supervisor_started", "worker_started", "database_unavailable", "database_available")
+TOLD = ("supervisor_started", "worker_started", "admin_listens", "database_unavailable", "database_available")
 
 
 @dataclass

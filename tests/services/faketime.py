@@ -9,8 +9,10 @@ from tests.services.find import require
 
 
 def library() -> str:
-    """The library that is loaded before the C library's clock."""
-    found = [str(path) for root in ("/usr/lib", "/usr/lib64") for path in Path(root).glob("**/libfaketime.so.1")]
+    """The library that is loaded before the C library's clock: the one for programs with threads. With the other one a
+    thread now and then sees the true time while its neighbour reads the file.
+    """
+    found = [str(path) for root in ("/usr/lib", "/usr/lib64") for path in Path(root).glob("**/libfaketimeMT.so.1")]
     return require("faketime", found[0] if found else None, "there is no libfaketime (Debian's package faketime)")
 
 

@@ -135,9 +135,7 @@ class Stillborn(Recording):
 
 def moody(event: Event) -> object:
     """A function that does what the event's type says, if that is one of its moods; the id is written down first."""
-    fd = _file()
-    os.write(fd, f"{event.event_id}\n".encode())
-    os.close(fd)
+    write_down(event)
     if event.event_type == "hang":
         time.sleep(60)
     if event.event_type == "odd":

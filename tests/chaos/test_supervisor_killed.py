@@ -113,7 +113,7 @@ def reloading(scene: Scene) -> Daemon:
     """The check of the new settings waits for the database."""
     daemon = without_a_database(scene)
     daemon.signal(signal.SIGHUP)
-    daemon.wait_until(lambda: len(children_of(daemon.pid)) == WORKERS + 2, "the check to run, beside workers and admin role")
+    daemon.wait_until(lambda: len(children_of(daemon.pid)) == WORKERS + 2, "the check to run beside the rest")
     return daemon
 
 

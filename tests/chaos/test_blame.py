@@ -50,7 +50,7 @@ def test_a_receiver_that_fails_at_random_loses_nobody(mysql_url: str, tmp_path: 
             concurrency=scaled(2, 1), max_retry_count=10, initial_backoff="20ms", max_backoff="200ms", **SHORT,
         )  # fmt: skip
         tables = stack.enter_context(lanes_of(config))
-        ids = {lane: table.fill(scaled(5000, 500 if lane == "lane_half" else 200)) for lane, table in tables.items()}
+        ids = {lane: table.fill(scaled(5000, 500 if lane == "lane_half" else 100)) for lane, table in tables.items()}
         with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
             daemon.wait_until(
                 lambda: all(table.is_done() for table in tables.values()), "the end", timeout_s=scaled(300, 60)
@@ -92,24 +92,24 @@ def test_a_lone_poisonous_event_ends_and_opens_nothing(database_url: str, tmp_pa
 
 
 def test_poison_among_good_events_ends_without_holding_them_up(mysql_url: str, tmp_path: Path) -> None:
-    """G7: one event in ten is always answered with 500, under a steady load: those are dead after their attempts, all
-    others arrive at their usual pace."""
+    """G7: a part of all events is always answered with 500, under a steady load: those are dead after their attempts,
+    all others arrive at their usual pace."""
     with Receiver(keep_bodies=False) as receiver:
         receiver.choose(lambda request: ERROR if request.event_id.startswith("poison") else DEFAULT)
         config = write_config(
             tmp_path / "outbox.yaml",
             mysql_url,
             {"web": {"type": "http", "url": receiver.url}},
-            concurrency=1, max_retry_count=2, initial_backoff="200ms", max_backoff="10s", **SHORT,
+            concurrency=1, max_retry_count=2, initial_backoff="200ms", max_backoff=f"{scaled(10, 3)}s", **SHORT,
         )  # fmt: skip
         with table_of(config) as table, Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
             table.fill(20)
             daemon.wait_until(table.is_done, "the first events")
             stream = Stream(table, receiver, daemon)
             usual_s = stream.flow(scaled(10, 1), poison_every=0)
-            mixed_s = stream.flow(scaled(30, 3), poison_every=10)
+            mixed_s = stream.flow(scaled(30, 2), poison_every=scaled(20, 10))
             is_alive = "event_id LIKE 'poison%' AND status <> 'failed'"
-            for _ in range(scaled(60, 30)):
+            for _ in range(scaled(150, 30)):
                 if not table.rows(is_alive):
                     break
                 stream.flow(1, poison_every=0)
@@ -155,7 +155,7 @@ class Stream:
 def test_a_broken_parser_buries_few(mysql_url: str, tmp_path: Path) -> None:
     """G6: a receiver that refuses everything with 400 makes at most `dead_brake` dead letters in each process; once it
     is repaired everything else arrives."""
-    brake, workers, starts = 5, 3, scaled(8, 3)
+    brake, workers, starts = 5, 2, scaled(8, 3)
     count = starts * workers * brake + 300
     with Receiver(keep_bodies=False) as receiver:
         config = write_config(

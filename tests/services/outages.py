@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.services.certificates import make_certificates
+from tests.services.find import free_port
 from tests.services.names import name_service
 from tests.services.receiver import Receiver
 
@@ -36,7 +37,7 @@ def _answering(**behaviour: object) -> Outage:
 
 def _refusing() -> Outage:
     """Nobody listens."""
-    receiver = Receiver()
+    receiver = Receiver(port=free_port())  # which no client can be given meanwhile
 
     def begin() -> None:
         receiver.refuse()

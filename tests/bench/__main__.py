@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from outboxd.config.schema import Config
-from tests.bench import contestants, history, lane, parked, resources
+from tests.bench import contestants, history, lane, parked, resources, scrape
 from tests.bench.contestants import Run
 from tests.services.mariadb import PrivateServer, execute, start_mariadb
 from tests.services.nginx import start_nginx
@@ -24,6 +24,8 @@ GOALS = {
     "http_to_naive": (">=", 10.0),
     "claim_with_history": ("<=", 1.2),
     "with_parked": (">=", 0.9),
+    "scrape_slowest_ms": ("<=", 50.0),
+    "lanes_slowest_ms": ("<=", 50.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
 }
@@ -37,7 +39,8 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--history", type=int, default=1_000_000, help="delivered rows; a tenth failed, a tenth future")
     parser.add_argument("--parked", type=int, default=1_000_000, help="rows that wait for a broken publisher")
-    parser.add_argument("--only", choices=["speed", "history", "parked", "resources"], default=None)
+    parser.add_argument("--pending", type=int, default=200_000, help="rows that wait while /metrics is asked for")
+    parser.add_argument("--only", choices=["speed", "history", "parked", "scrape", "resources"], default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
     server = start_mariadb(directory / "mariadb", innodb_buffer_pool_size="2G", innodb_log_file_size="1G")
@@ -53,6 +56,8 @@ def main() -> int:
         if arguments.only in (None, "parked"):
             count, rounds, workers = arguments.parked, arguments.rounds, arguments.workers
             report |= parked.compare(url, receiver.url, count, arguments.events, rounds, workers, arguments.batch)
+        if arguments.only in (None, "scrape"):
+            report |= scrape.measure(url, arguments.pending)
         if arguments.only in (None, "resources"):
             report |= resources.measure(server, url, receiver.url, arguments.workers)
     finally:

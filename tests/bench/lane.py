@@ -1,6 +1,7 @@
 """A lane of the benchmark: made by init-db, filled, looked at."""
 
 import json
+import os
 from collections.abc import Mapping
 from contextlib import closing
 
@@ -13,9 +14,13 @@ from tests.services.mariadb import connect, execute
 ENVELOPE = json.dumps({"event": "x" * 40, "body": "y" * 220}).encode()
 """About 300 bytes, as bareloop.py asks for."""
 
+SOCKET = f"/tmp/outboxd-bench-{os.getpid()}/admin.sock"
+"""Of the daemons of this run: one after the other."""
+
 CONFIG = """
 node_id: bench
 database: {{url: "{url}"}}
+admin: {{listen: "", socket: "{socket}"}}
 lanes: {{room_outbox: {{}}, room_history: {{}}}}
 outbox_worker: {{direct: [{publisher}], concurrency: {workers}, batch_size: {batch}}}
 publishers:
@@ -29,7 +34,7 @@ def config(
     url: str, publisher: str, receiver: str = "http://127.0.0.1:9/", workers: int = 4, batch: int = 500
 ) -> Config:
     """The configuration of one run."""
-    text = CONFIG.format(url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch)
+    text = CONFIG.format(url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch, socket=SOCKET)
     return parse(text, {}, "the benchmark's configuration")
 
 

@@ -17,9 +17,10 @@ def cpu_s(pid: int, with_children: bool = False) -> float:
     return sum(int(field) for field in fields[11 : 15 if with_children else 13]) / TICKS_PER_S
 
 
-def children_of(pid: int) -> list[int]:
-    """Pids of the living children."""
-    return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()]
+def workers_of(pid: int) -> list[int]:
+    """Pids of a supervisor's living children that relay."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(child) for child in children if Path(f"/proc/{child}/comm").read_text(encoding="ascii") != "admin\n"]
 
 
 def proportional_mib(pids: Iterable[int]) -> list[float]:

@@ -21,6 +21,7 @@ WITHOUT, WITH = "room_outbox", "room_history"
 CONFIG = """
 node_id: bench
 database: {{url: "{url}"}}
+admin: {{listen: "", socket: "{socket}"}}
 lanes: {{room_outbox: {{}}, room_history: {{}}}}
 outbox_worker: {{direct: [healthy, broken], concurrency: {workers}, batch_size: {batch}}}
 publishers:
@@ -45,7 +46,7 @@ def compare(
 ) -> dict[str, float]:
     """Events per second of the healthy publisher without and with parked rows of the broken one, and their ratio: the
     medians of rounds in turn."""
-    text = CONFIG.format(url=url, receiver=receiver, port=free_port(), workers=workers, batch=batch)
+    text = CONFIG.format(url=url, receiver=receiver, port=free_port(), workers=workers, batch=batch, socket=lane.SOCKET)
     settings = parse(text, {}, "the benchmark's configuration")
     lane.make(settings)
     lane.fill(url, parked, PARKED, "parked", WITH)

@@ -8,7 +8,7 @@ from contextlib import closing
 from outboxd.cli.run import run_daemon
 from outboxd.config.schema import Config
 from tests.bench import lane
-from tests.bench.measure import children_of, proportional_mib, statements
+from tests.bench.measure import proportional_mib, statements, workers_of
 from tests.services.mariadb import PrivateServer, connect
 from tests.services.wait import wait_for
 
@@ -26,7 +26,7 @@ def measure(server: PrivateServer, url: str, receiver: str, workers: int) -> dic
 
         def done() -> bool:
             nonlocal largest
-            largest = max(largest, *proportional_mib(children_of(supervisor)), 0.0)
+            largest = max(largest, *proportional_mib(workers_of(supervisor)), 0.0)
             return _delivered(url) >= 60_000
 
         wait_for(done, 120, "the events to be delivered")
@@ -41,7 +41,6 @@ def measure(server: PrivateServer, url: str, receiver: str, workers: int) -> dic
 
 
 def _delivered(url: str) -> int:
-
 
     with closing(connect(url)) as connection:
         cursor = connection.cursor()

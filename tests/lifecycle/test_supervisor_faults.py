@@ -69,13 +69,15 @@ def test_a_worker_that_does_not_come_up_is_replaced_with_backoff(daemon: Supervi
 
 
 @with_arguments("--heartbeat-limit", "0.6")
-def test_a_worker_that_hears_no_signal_is_killed_and_replaced(daemon: Supervised) -> None:
-    """A stopped process ignores SIGABRT as well; SIGKILL works."""
+def test_a_worker_that_was_stopped_is_woken_to_show_its_threads_and_replaced(daemon: Supervised) -> None:
+    """A stopped process hears no SIGABRT until it goes on."""
     os.kill(daemon.workers()["lane-02"], signal.SIGSTOP)
     daemon.wait_for("worker_started", 2, "lane-02")
-    assert [line["worker"] for line in daemon.lines("worker_killed")] == ["lane-02"]
+    (exited,) = daemon.lines("worker_exited")
+    assert (exited["worker"], exited["how"]) == ("lane-02", "SIGABRT")
+    assert "Fatal Python error: Aborted" in daemon.log.read_text()
     daemon.signal()
-    assert daemon.end()[0] == 0, "a kill before the drain is no failure of the drain"
+    assert daemon.end()[0] == 0, "an end before the drain is no failure of the drain"
 
 
 @with_arguments("--heartbeat-limit", "0.6")

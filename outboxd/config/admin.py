@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from typing import Any
 
 from outboxd.config import document
@@ -108,6 +109,8 @@ def _read_permission(value: object, place: Place) -> str:
     text = read_text(value, place)
     if _PERMISSION.fullmatch(text) is None:
         raise Bad(f"{place.show(text)} is no permission, write one of {', '.join(PERMISSIONS)}, with * for any part")
+    if not any(fnmatchcase(known, text) for known in PERMISSIONS):
+        place.warn(f"{place.show(text)} allows nothing here, known are {', '.join(PERMISSIONS)}")
     return text
 
 

@@ -186,3 +186,10 @@ def test_the_folder_of_metrics_is_an_absolute_path() -> None:
     made = parse(REST + "metrics_dir: here", {}, "outbox.yaml")
     assert made.metrics_dir == str(Path.cwd() / "here")
     assert parse(REST, {}, "outbox.yaml").metrics_dir is None
+
+
+def test_a_permission_that_allows_nothing_is_warned_of(tmp_path: Path) -> None:
+    """A slip of the pen would be noticed only when a person in a hurry is refused."""
+    text = tokens_file(tmp_path, f"[{{name: ops, sha256: '{'0' * 64}', permissions: [dead:reda, 'dead:*']}}]")
+    (warning,) = config(text).warnings
+    assert "'dead:reda' allows nothing here, known are lanes:read" in warning

@@ -74,3 +74,17 @@ def last_delivery_ms(url: str) -> int:
         last_ms, others = cursor.fetchone()
         assert not others, f"{others} events of the benchmark were not delivered"
         return int(last_ms)
+
+
+def start(settings: Config) -> int:
+    """A daemon in a process of its own; the supervisor's pid."""
+    from outboxd.cli.run import run_daemon  # noqa: PLC0415 - in the child that becomes the supervisor
+
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            code = run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=False)
+        finally:
+            os._exit(code)
+    return pid

@@ -5,8 +5,6 @@ import signal
 import time
 from contextlib import closing
 
-from outboxd.cli.run import run_daemon
-from outboxd.config.schema import Config
 from tests.bench import lane
 from tests.bench.measure import proportional_mib, statements, workers_of
 from tests.services.mariadb import PrivateServer, connect
@@ -20,7 +18,7 @@ def measure(server: PrivateServer, url: str, receiver: str, workers: int) -> dic
     settings = lane.config(url, "webhook", receiver, workers)
     lane.make(settings)
     lane.fill(url, 60_000)
-    supervisor = _start(settings)
+    supervisor = lane.start(settings)
     try:
         largest = 0.0
 
@@ -41,19 +39,7 @@ def measure(server: PrivateServer, url: str, receiver: str, workers: int) -> dic
 
 
 def _delivered(url: str) -> int:
-
     with closing(connect(url)) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT COUNT(*) FROM room_outbox FORCE INDEX (due) WHERE due_at_ms = -1")
         return int(cursor.fetchone()[0])
-
-
-def _start(settings: Config) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=False)
-        finally:
-            os._exit(code)
-    return pid

@@ -6,8 +6,6 @@ import statistics
 import time
 from pathlib import Path
 
-from outboxd.cli.run import run_daemon
-from outboxd.config.schema import Config
 from tests.bench import lane
 from tests.services.admin import Client
 from tests.services.mariadb import execute
@@ -26,7 +24,7 @@ def measure(url: str, pending: int) -> dict[str, float]:
     lane.fill(url, pending // 2, {"status": "'failed'", "last_error": "'refused'"}, "bad")
     lane.fill(url, pending, None, "new")
     execute(url, "UPDATE outboxd_lane SET paused = 1, paused_by = 'the benchmark'", "ANALYZE TABLE room_outbox")
-    supervisor = _start(settings)
+    supervisor = lane.start(settings)
     try:
         client = Client(Path(lane.SOCKET))
         wait_for(lambda: Path(lane.SOCKET).exists() and client.get("/healthz").status == 200, 20, "the admin role")
@@ -47,14 +45,3 @@ def _timed(client: Client, target: str) -> float:
     start_s = time.perf_counter()
     assert client.get(target).status == 200
     return (time.perf_counter() - start_s) * 1000
-
-
-def _start(settings: Config) -> int:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = run_daemon(settings, [settings.lanes["room_outbox"]], until_empty=False)
-        finally:
-            os._exit(code)
-    return pid

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from outboxd.config.schema import Config
 from tests.services.daemon import Daemon, write_config
-from tests.services.find import require
+from tests.services.disks import small_disk
 from tests.services.lanes import Table, event, table_of
 from tests.services.receiver import Receiver
 from tests.services.receiver_answers import Behaviour, Request
@@ -158,14 +157,9 @@ def test_a_folder_that_somebody_spoils_breaks_nothing(mysql_url: str, tmp_path: 
 @pytest.fixture
 def full_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder on a file system that has no room left."""
-    folder = tmp_path / "full"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    require("mount", mounted or None, "a file system cannot be mounted here")
-    (folder / "ballast").write_bytes(b"x" * 100 * 1024)
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with small_disk(tmp_path / "full", 128) as folder:
+        (folder / "ballast").write_bytes(b"x" * 100 * 1024)
+        yield folder
 
 
 def test_a_full_metrics_folder_breaks_nothing(mysql_url: str, tmp_path: Path, full_disk: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ from outboxd.event import REASONS
 from outboxd.metrics import COUNTER, HISTOGRAM
 from outboxd.series import FILE_BYTES, MOST_BYTES, Series, SeriesFile, counter_key, histogram_keys
 from outboxd.tally import Buckets
-from tests.services.find import require
+from tests.services.disks import small_disk
 
 SUCCESS = counter_key(metrics.PUBLISH_SUCCESS, "room_outbox", "web")
 
@@ -160,28 +160,17 @@ def test_what_the_largest_lane_needs_has_room_from_the_start(tmp_path: Path) -> 
     assert {path.stat().st_size for path in tmp_path.iterdir()} == {FILE_BYTES}
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 192 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=192k", "none", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
-    require("mount", mounted or None, "a file system cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_a_full_disk_is_an_error_of_ours_and_not_the_end_of_the_process(small_disk: Path) -> None:
+def test_a_full_disk_is_an_error_of_ours_and_not_the_end_of_the_process(tmp_path: Path) -> None:
     """In a process of its own: with mapped files it would be ended by SIGBUS, and this test with it."""
-    program = f"""
+    with small_disk(tmp_path / "small", 192) as disk:
+        program = f"""
 from outboxd.errors import MetricsError
 from outboxd.series import Series
 try:
-    Series({str(small_disk)!r}, 0)
+    Series({str(disk)!r}, 0)
 except MetricsError as error:
     assert "No space" in str(error), error
     print("refused")
 """
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, "refused\n"), ran.stderr
+        ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stdout) == (0, "refused\n"), ran.stderr

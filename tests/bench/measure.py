@@ -24,10 +24,13 @@ def workers_of(pid: int) -> list[int]:
 
 
 def proportional_mib(pids: Iterable[int]) -> list[float]:
-    """Proportional set size of each."""
+    """Proportional set size of each that is still there: the daemon's first look at the database is a child, too."""
     sizes = []
     for pid in pids:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        try:
+            text = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
         found = re.search(r"^Pss:\s+(\d+) kB", text, re.MULTILINE)
         assert found, f"no Pss in smaps_rollup of {pid}"
         sizes.append(int(found[1]) / 1024)

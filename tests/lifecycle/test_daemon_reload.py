@@ -211,7 +211,7 @@ def test_a_database_that_hangs_holds_up_the_reload_but_not_the_end(
                 daemon.signal(signal.SIGHUP)
                 daemon.wait_for("reload_started")
                 children = Path(f"/proc/{daemon.pid}/task/{daemon.pid}/children")
-                daemon.wait_until(lambda: len(children.read_text("ascii").split()) == 4, "the check to run beside the rest")
+                daemon.wait_until(lambda: len(children.read_text("ascii").split()) == 4, "the check beside the rest")
                 patience_s = time.monotonic() + 1.3
                 daemon.wait_until(lambda: time.monotonic() > patience_s, "it to wait longer than a worker may")
                 daemon.drain(1.0)

@@ -70,7 +70,7 @@ def _lanes(source: Source) -> Response:
         "version": __version__,
         "draining": source.board.is_draining,
         "database_up": sample.is_up,
-        "numbers_age_ms": round((now_s - sample.at_s) * 1000),
+        "numbers_age_ms": round((now_s - sample.numbers_at_s) * 1000),
         "lanes": [
             {
                 **lane_document(lane, sample.lanes.get(lane.name), sample.problems.get(lane.name, "")),

@@ -1,7 +1,7 @@
 """What the tables say, asked while somebody wants to know, and kept: an answer never waits for a slow database.
 
-A thread of its own asks as long as scrapes or probes come in, at most every 5 s and a twentieth of the time. Without
-them the database is left alone.
+A thread of its own asks as long as scrapes or probes come in: every 5 s whether the database answers, and for numbers
+at most a twentieth of the time. Without scrapes and probes the database is left alone.
 """
 
 import threading
@@ -16,7 +16,8 @@ from outboxd.store.desk import Overview, overview
 
 EVERY_S = 5.0
 SHARE = 20
-"""Times its own duration, a look at the tables is followed by a pause."""
+"""Times its own duration, a look at the tables is followed by a pause. That the database answers is asked meanwhile: it
+must not count as away, or as there, for as long as a slow look has made the pause."""
 WANTED_S = 60.0
 """So long after the last question it goes on asking."""
 FIRST_S = 1.0
@@ -26,11 +27,12 @@ FIRST_S = 1.0
 @dataclass(frozen=True, slots=True)
 class Sample:
     """is_up: did the database answer? lanes: numbers by lane, of those that could be read. problems: why not, of the
-    others. at_s: time.monotonic().
+    others. at_s: of is_up; numbers_at_s: of the lanes; time.monotonic().
     """
 
     is_up: bool = False
     at_s: float = 0.0
+    numbers_at_s: float = 0.0
     lanes: Mapping[str, Overview] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
@@ -44,6 +46,7 @@ class Sampler:
         self._connection: Connection | None = None
         self._changed = threading.Condition()
         self._sample = Sample()
+        self._numbers_from_s = 0.0
         self._numbers_until_s = 0.0
         self._asked_until_s = 0.0
 
@@ -75,38 +78,57 @@ class Sampler:
                 if self._asked_until_s < time.monotonic():
                     self._disconnect()
                 self._changed.wait_for(lambda: self._asked_until_s >= time.monotonic())
-                with_numbers = self._wants_numbers()
+                rested = not self._sample.lanes or time.monotonic() >= self._numbers_from_s
+                with_numbers = self._wants_numbers() and rested
             start_s = time.monotonic()
             taken = self._take(with_numbers)
-            took_s = time.monotonic() - start_s
+            if with_numbers:
+                now_s = time.monotonic()
+                self._numbers_from_s = now_s + SHARE * (now_s - start_s)
             with self._changed:
                 self._sample = taken
                 self._changed.notify_all()
-                rest_s = max(EVERY_S, SHARE * took_s)
-                if with_numbers:
-                    self._changed.wait_for(lambda: False, rest_s)
+                if with_numbers or taken.lanes:
+                    self._changed.wait_for(lambda: False, EVERY_S)
                 else:  # the first question for numbers is answered at once
-                    self._changed.wait_for(self._wants_numbers, rest_s)
+                    self._changed.wait_for(self._wants_numbers, EVERY_S)
 
     def _wants_numbers(self) -> bool:
         return self._numbers_until_s >= time.monotonic()
 
     def _take(self, with_numbers: bool) -> Sample:
+        is_old = self._connection is not None
+        taken = self._ask(with_numbers)
+        if is_old and not taken.is_up:  # it may be the session alone that has ended
+            taken = self._ask(with_numbers)
+        return taken
+
+    def _ask(self, with_numbers: bool) -> Sample:
         lanes: dict[str, Overview] = {}
         problems: dict[str, str] = {}
         try:
             if self._connection is None:
                 self._connection = self._connect()
             self._connection.ping()
-            for lane in self._lanes if with_numbers else ():
+            if not with_numbers:
+                return self._kept()
+            for lane in self._lanes:
                 try:
                     lanes[lane.name] = overview(self._connection, lane)
                 except StoreRefused as error:
                     problems[lane.name] = str(error)
         except StoreError as error:
             self._disconnect()
-            return Sample(False, time.monotonic(), {}, {lane.name: str(error) for lane in self._lanes})
-        return Sample(True, time.monotonic(), lanes, problems)
+            return Sample(False, time.monotonic(), 0.0, {}, {lane.name: str(error) for lane in self._lanes})
+        now_s = time.monotonic()
+        return Sample(True, now_s, now_s, lanes, problems)
+
+    def _kept(self) -> Sample:
+        """The database answers; the numbers are those of before, as long as somebody wants them."""
+        last = self._sample
+        if not last.is_up or not self._wants_numbers():
+            return Sample(True, time.monotonic())
+        return Sample(True, time.monotonic(), last.numbers_at_s, last.lanes, last.problems)
 
     def _disconnect(self) -> None:
         """A session that is silent for 30 s is ended by the server."""

@@ -112,7 +112,7 @@ def page(folder: Path) -> str:
     series.write()
     numbers: dict[str, Any] = dict.fromkeys(("now_ms", "fresh", "scheduled", "retrying", "delivering", "failed"), 7)
     overview = Overview(**numbers, capped=frozenset(), oldest_age_ms=1500, next_due_ms=None, paused=False, paused_by="")
-    sample = Sample(True, 1.0, {LANE.name: overview})
+    sample = Sample(True, 1.0, 1.0, {LANE.name: overview})
     body, _ = Exposition("node", [LANE], board, str(folder), lambda: sample).page("")
     return body.decode()
 

@@ -14,7 +14,7 @@ from outboxd.config.durations import format_size
 from outboxd.config.schema import Lane
 from outboxd.errors import OutboxdError
 from outboxd.explain import words
-from outboxd.publishers.cloudevents import is_json
+from outboxd.message import is_json
 from outboxd.store import desk
 from outboxd.store.migrate import create_missing
 

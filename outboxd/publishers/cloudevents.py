@@ -13,10 +13,9 @@ from urllib.parse import quote
 import msgspec
 
 from outboxd.event import Event
+from outboxd.message import NO_CONTENT_TYPE, InvalidEvent, is_json, is_valid_json
 
 STRUCTURED_CONTENT_TYPE = "application/cloudevents+json; charset=utf-8"
-NO_CONTENT_TYPE = "application/octet-stream"
-"""What an event without a content type is said to be."""
 
 _LATEST_MS = 253_402_300_799_999  # the end of the year 9999, the last that RFC 3339 can write
 # The HTTP binding: all but U+0021 to U+007E is percent-encoded, and of those the quotation mark and the percent sign.
@@ -24,21 +23,11 @@ _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%'
 _PLAIN = re.compile(f"[{re.escape(_SAFE)}]*")
 
 
-class InvalidEvent(Exception):
-    """The event cannot be turned into a request. Its text says why."""
-
-
 def header_value(text: str) -> str:
     """A value as the HTTP binding wants it: ASCII without spaces, controls, quotation marks and bare percent signs."""
     if _PLAIN.fullmatch(text):  # nearly always; quote takes three times as long to find out
         return text
     return quote(text, safe=_SAFE, errors="replace")
-
-
-def is_json(content_type: str) -> bool:
-    """Does the content type promise JSON (application/json, text/json, application/anything+json)?"""
-    subtype = content_type.partition(";")[0].strip().lower().rpartition("/")[2]
-    return subtype == "json" or subtype.endswith("+json")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -104,12 +93,3 @@ def structured_body(event: Event, source: str) -> bytes:
     if is_json(content_type) and is_valid_json(event.envelope):
         return b'%b,"data":%b}' % (head, event.envelope)
     return b'%b,"data_base64":"%b"}' % (head, base64.b64encode(event.envelope))
-
-
-def is_valid_json(data: bytes) -> bool:
-    """Would every JSON parser read these bytes?"""
-    try:
-        msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    return True

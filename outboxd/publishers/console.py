@@ -18,8 +18,8 @@ from collections.abc import Callable
 import msgspec
 
 from outboxd.event import CONNECT, DELIVERED, Event, Outcome, Retry
+from outboxd.message import is_json, is_valid_json
 from outboxd.publishers.api import NOTHING, Waits
-from outboxd.publishers.cloudevents import is_json, is_valid_json
 
 CAPACITY = 256
 WRITE_BYTES = 64 * 1024

@@ -14,8 +14,8 @@ import pycurl
 
 from outboxd.config.schema import Http
 from outboxd.event import DELIVERED, INVALID, PARKED, Dead, Event, Outcome, Retry
+from outboxd.message import InvalidEvent
 from outboxd.publishers.api import Waits
-from outboxd.publishers.cloudevents import InvalidEvent
 from outboxd.publishers.curl_options import make_handle
 from outboxd.publishers.http_answer import Failure, answered, failed
 from outboxd.publishers.http_headers import Requests

@@ -12,8 +12,9 @@ import msgspec
 from outboxd.config.schema import Http
 from outboxd.errors import PublisherError
 from outboxd.event import Event
+from outboxd.message import NO_CONTENT_TYPE, InvalidEvent
 from outboxd.publishers import cloudevents, signature
-from outboxd.publishers.cloudevents import NO_CONTENT_TYPE, InvalidEvent, header_value
+from outboxd.publishers.cloudevents import header_value
 
 FORWARDED = ("traceparent", "tracestate", "baggage")
 """Of an event's own headers these are always sent."""

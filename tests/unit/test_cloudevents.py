@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from outboxd.message import InvalidEvent, is_json
 from outboxd.publishers import cloudevents
-from outboxd.publishers.cloudevents import InvalidEvent
 from tests.services.publishing import make_event
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"]))
@@ -80,7 +80,7 @@ def test_times_are_utc_with_milliseconds(epoch_ms: int, written: str | None) -> 
 )
 def test_json_is_known_by_its_content_type(content_type: str, expected: bool) -> None:
     """Only then the data may stand in the structured form as it is."""
-    assert cloudevents.is_json(content_type) is expected
+    assert is_json(content_type) is expected
 
 
 def test_attributes_without_a_value_are_left_out() -> None:

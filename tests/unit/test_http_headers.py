@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from outboxd.config.schema import Http
 from outboxd.errors import PublisherError
 from outboxd.event import Event
-from outboxd.publishers.cloudevents import InvalidEvent
+from outboxd.message import InvalidEvent
 from outboxd.publishers.http_headers import Requests
 from tests.services.publishing import make_event
 

@@ -113,4 +113,4 @@ def _worker(name: str, view: SlotView, now_s: float) -> dict[str, object]:
 
 def _breakers(lane: Lane, workers: list[Worker]) -> dict[str, int]:
     """Publisher: how many workers have its breaker open."""
-    return {name: sum(view.breakers >> i & 1 for _, view in workers) for i, name in enumerate(lane.direct)}
+    return {name: sum(view.breakers >> i & 1 for _, view in workers) for i, name in enumerate(lane.publishers)}

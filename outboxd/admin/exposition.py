@@ -79,7 +79,7 @@ class Exposition:
         yield _family(metrics.BREAKER_OPEN, [
             ((lane.name, publisher), sum(v.breakers >> i & 1 for v in views[lane.name]))
             for lane in self._lanes
-            for i, publisher in enumerate(lane.direct)
+            for i, publisher in enumerate(lane.publishers)
         ])  # fmt: skip
 
     def _from_tables(self, seen: Sample) -> Iterator[Family]:

@@ -54,9 +54,9 @@ def _lines(options: Options) -> Iterator[Line]:
     for warning in config.warnings:
         yield Line(WARNING, "configuration", warning)
     yield from _database(options, lanes)
-    used = dict.fromkeys(name for lane in lanes for name in lane.direct)
+    used = dict.fromkeys(name for lane in lanes for name in lane.publishers)
     for name in used:
-        timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.direct)
+        timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.publishers)
         yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], timeout_s))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")

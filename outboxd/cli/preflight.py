@@ -100,7 +100,7 @@ def refusals(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:
     """What keeps the daemon from working until a person has acted."""
     yield from _database(config, lanes)
     for lane in lanes:
-        for name in lane.direct:
+        for name in lane.publishers:
             try:
                 set_up(config.publishers[name], lane)
             except PublisherError as error:

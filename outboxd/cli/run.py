@@ -132,7 +132,7 @@ def relay_roles(config: Config, lanes: list[Lane], folder: str | None = None, un
 
 
 def _role(config: Config, lane: Lane, number: int, folder: str | None, until_empty: bool) -> Role:
-    publishers = [config.publishers[name] for name in lane.direct]
+    publishers = [config.publishers[name] for name in lane.publishers]
 
     def run(context: ChildContext) -> int:
         return run_worker(

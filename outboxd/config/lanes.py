@@ -22,16 +22,19 @@ from outboxd.config.keys import (
     size,
     whole,
 )
+from outboxd.config.queues import LAUNCH
 from outboxd.config.report import Bad, Place, suggest
 
+QUEUE_TYPES = ("rocketmq", "redis_streams", "kafka")
+"""Types of publishers that may be a lane's `mq`."""
 _DEFAULTS = schema.Lane(name="")
 _LANE_NAME = re.compile(r"[A-Za-z0-9_]{1,48}")
 _OWN_TABLES = "outboxd_"
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
-def read_lanes(worker: object, lanes: object, root: Place, publishers: Collection[str]) -> dict[str, schema.Lane]:
-    """Every lane, enabled or not. `publishers`: the names that `direct` may use."""
+def read_lanes(worker: object, lanes: object, root: Place, publishers: Mapping[str, object]) -> dict[str, schema.Lane]:
+    """Every lane, enabled or not. publishers: those that a lane may name, and their types."""
     at_worker, at_lanes = root.child("outbox_worker"), root.child("lanes")
     common = section(worker, at_worker, KEYS, _DEFAULTS)
     _check(common, Section(), at_worker, publishers)
@@ -42,7 +45,7 @@ def read_lanes(worker: object, lanes: object, root: Place, publishers: Collectio
     return result
 
 
-def _lane(name: str, value: object, common: Section, place: Place, publishers: Collection[str]) -> schema.Lane:
+def _lane(name: str, value: object, common: Section, place: Place, publishers: Mapping[str, object]) -> schema.Lane:
     if _LANE_NAME.fullmatch(name) is None:
         place.problem("a lane is named like its table: letters, digits and _, at most 48 of them")
     elif name.lower().startswith(_OWN_TABLES):
@@ -52,20 +55,36 @@ def _lane(name: str, value: object, common: Section, place: Place, publishers: C
     settings = {**common.values, **own.values}
     if "lease_s" not in settings:
         settings["lease_s"] = max(_DEFAULTS.lease_s, schema.least_lease_s(_setting(settings, "publish_timeout_s")))
-    lane = schema.Lane(name=name, **settings)
-    if lane.enabled and not lane.direct and "direct" not in own.bad | common.bad:
+    lane = schema.Lane(name=name, first=_first(name, publishers), **settings)
+    if lane.enabled and lane.publish_mode != "mq" and not lane.direct and "direct" not in own.bad | common.bad:
         known = f"known here: {', '.join(publishers)}" if publishers else "define one under publishers first"
         place.problem(f"names no publisher, list some in direct, here or in outbox_worker.direct ({known})")
+    if lane.enabled and not own.bad | common.bad:
+        _check_publishers(lane, place, publishers)
     return lane
 
 
-def _check(own: Section, common: Section, place: Place, publishers: Collection[str]) -> None:
+def _first(name: str, publishers: Mapping[str, object]) -> tuple[str, ...]:
+    """The wake-ups that the section rocketmq switches on are those of the lane of facts."""
+    return (LAUNCH,) if name == "room_outbox" and LAUNCH in publishers else ()
+
+
+def _check_publishers(lane: schema.Lane, place: Place, publishers: Mapping[str, object]) -> None:
+    if lane.publish_mode != "direct" and publishers.get(lane.mq) not in QUEUE_TYPES:
+        what = "is no queue's publisher" if lane.mq in publishers else "does not exist"
+        place.child("publish_mode").problem(
+            f"{lane.publish_mode} needs an enabled queue publisher, and {lane.mq}, which mq names, {what}: set "
+            "rocketmq.enabled and rocketmq.room_outbox.enabled, or name in mq a publisher of type redis_streams or "
+            "kafka, or use direct"
+        )
+    if len(lane.publishers) > schema.MAX_DIRECT:
+        place.problem(f"has {len(lane.publishers)} publishers in all, the most is {schema.MAX_DIRECT}")
+
+
+def _check(own: Section, common: Section, place: Place, publishers: Mapping[str, object]) -> None:
     """The rules between keys, for what is given at this place; what is inherited was checked where it stands."""
     settings = {**common.values, **own.values}
     bad = own.bad | common.bad
-    if own.values.get("publish_mode", "direct") != "direct":
-        at = place.child("publish_mode")
-        at.problem(f"{own.values['publish_mode']} needs an enabled queue publisher; this version has none, use direct")
     for index, name in enumerate(own.values.get("direct", ())):
         at = place.child("direct").item(index)
         if name not in publishers:
@@ -134,6 +153,7 @@ KEYS: Mapping[str, Key] = {
     "enabled": boolean(),
     "publish_mode": Key(one_of(schema.PUBLISH_MODES)),
     "direct": Key(_read_direct),
+    "mq": Key(read_text),
     "concurrency": whole(1, 512, falls_back=True),
     "poll_interval": duration("1ms", "1h", falls_back=True),
     "batch_size": whole(1, 10_000, falls_back=True),

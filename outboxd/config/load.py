@@ -15,6 +15,8 @@ from outboxd.config.files import open_regular, read_regular, secret_file
 from outboxd.config.keys import LOG, SUPERVISOR, Key, duration, read_text, section
 from outboxd.config.lanes import read_lanes
 from outboxd.config.publishers import read_publishers
+from outboxd.config.queue_keys import read_redis
+from outboxd.config.queues import read_bridge, read_rocketmq
 from outboxd.config.report import Bad, Place, Report
 from outboxd.config.urls import parse_database, secrets_of
 from outboxd.errors import ConfigError
@@ -69,11 +71,22 @@ def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Conf
     database = _database(top.get("database"), root.child("database"))
     supervisor = _supervisor(top.get("supervisor"), root.child("supervisor"))
     admin = read_admin(top.get("admin"), root.child("admin"), environ)
-    publishers = read_publishers(top.get("publishers"), root.child("publishers"))
+    redis = read_redis(top.get("redis"), root.child("redis"))
+    mq = read_rocketmq(top.get("rocketmq"), root.child("rocketmq"))
+    bridge = read_bridge(top.get("bridge"), root.child("bridge"), mq, redis)
+    publishers = read_publishers(top.get("publishers"), root.child("publishers"), redis, mq.publishers)
     # A publisher that has problems of its own is known all the same.
     named = top.get("publishers")
-    names = [name for name in named if re.fullmatch(NAME_PATTERN, name)] if isinstance(named, dict) else []
-    lanes = read_lanes(top.get("outbox_worker"), top.get("lanes"), root, names)
+    kinds = (
+        {name: item.get("type") for name, item in named.items() if isinstance(item, dict)}
+        if isinstance(named, dict)
+        else {}
+    )
+    kinds = {name: kind for name, kind in kinds.items() if re.fullmatch(NAME_PATTERN, name)}
+    kinds |= {publisher.name: publisher.type for publisher in mq.publishers}
+    lanes = read_lanes(top.get("outbox_worker"), top.get("lanes"), root, kinds)
+    _check_bridge(bridge, kinds, root)
+    _check_urls(lanes, publishers, root)
     log = schema.Log(**section(top.get("log"), root.child("log"), LOG, schema.Log()).values)
     node_id = _node_id(top.get("node_id"), root.child("node_id"))
     report = root.report
@@ -83,12 +96,34 @@ def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Conf
         database=database,
         supervisor=supervisor,
         admin=admin,
+        redis=redis,
+        bridge=bridge,
         lanes=lanes,
         publishers=publishers,
         log=log,
         warnings=tuple(report.lines(report.warnings)),
         secrets=tuple(dict.fromkeys(report.secrets)),
     )
+
+
+def _check_bridge(bridge: schema.Bridge, kinds: Mapping[str, object], root: Place) -> None:
+    """It hands what it reads to a publisher of type tencent_im."""
+    if bridge.enabled and kinds.get(bridge.publisher) != "tencent_im":
+        at = root.child("bridge").child("publisher")
+        at.problem(f"{at.show(bridge.publisher)} is no publisher of type tencent_im, define one under publishers")
+
+
+def _check_urls(
+    lanes: Mapping[str, schema.Lane], publishers: Mapping[str, schema.PublisherSettings], root: Place
+) -> None:
+    """A publisher over Redis that a lane uses needs a server."""
+    used = {name for lane in lanes.values() if lane.enabled for name in lane.publishers}
+    for name, settings in publishers.items():
+        over_redis = isinstance(settings, schema.RedisStreams) or (
+            isinstance(settings, schema.RocketLaunch) and settings.carrier == "redis"
+        )
+        if over_redis and getattr(settings, "url", None) is None and name in used:
+            root.child("publishers").child(name).problem("has no url, and there is no redis.url: give one of them")
 
 
 def _database(value: object, place: Place) -> schema.Database:
@@ -155,7 +190,9 @@ def _as_is(value: object, place: Place) -> object:
     return value
 
 
-SECTIONS = ("database", "supervisor", "admin", "outbox_worker", "lanes", "publishers", "log")
+SECTIONS = (
+    "database", "redis", "supervisor", "admin", "outbox_worker", "lanes", "publishers", "rocketmq", "bridge", "log",
+)  # fmt: skip
 TOP: Mapping[str, Key] = {
     "node_id": Key(_read_node_id, nullable=True),
     "metrics_dir": Key(lambda value, place: os.path.abspath(read_text(value, place)), nullable=True),

@@ -1,14 +1,15 @@
 """The `publishers` section: one table of keys per type."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from outboxd.config import http_keys, schema
+from outboxd.config import http_keys, queue_keys, schema
 from outboxd.config.document import UNUSABLE
 from outboxd.config.keys import (
     BREAKER,
     Key,
+    Section,
     entries,
     items,
     kind_of,
@@ -26,20 +27,26 @@ _PATTERN_CHARACTERS = 128
 _TARGET = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 
 
-def read_publishers(value: object, place: Place) -> dict[str, schema.PublisherSettings]:
-    """The publishers that can be used; the problems of the others are reported."""
-    publishers = {}
+def read_publishers(
+    value: object, place: Place, redis: schema.Redis, given: Iterable[schema.PublisherSettings] = ()
+) -> dict[str, schema.PublisherSettings]:
+    """The publishers that can be used; the problems of the others are reported. redis: the server of those that name
+    none. given: what other sections define.
+    """
+    publishers = {publisher.name: publisher for publisher in given}
     for name, item in entries(value, place):
         at = place.child(name)
         if re.fullmatch(NAME_PATTERN, name) is None:
             at.problem("a name is a-z, 0-9 and _, begins with a letter and has at most 24 characters, e.g. my_hook")
-        publisher = _publisher(name, item, at)
+        if name in publishers:
+            at.problem("is the name of the publisher that the section rocketmq defines, choose another")
+        publisher = _publisher(name, item, at, redis)
         if publisher is not None:
             publishers[name] = publisher
     return publishers
 
 
-def _publisher(name: str, value: object, place: Place) -> schema.PublisherSettings | None:
+def _publisher(name: str, value: object, place: Place, redis: schema.Redis) -> schema.PublisherSettings | None:
     kind = _type(value, place)
     if kind is None or not isinstance(value, dict):
         return None
@@ -47,11 +54,22 @@ def _publisher(name: str, value: object, place: Place) -> schema.PublisherSettin
     read = section(rest, place, KEYS[kind], None)
     if kind == "http":
         http_keys.finish(read.values, place)
+    elif kind == "tencent_im":
+        queue_keys.finish_tencent(read.values, place)
+    elif kind in ("redis_streams", "rocket_launch"):
+        _give_redis(kind, read, redis)
     missing = [key for key in REQUIRED.get(kind, ()) if key not in read.values]
     for key in missing:
         if key not in read.bad:
             place.problem(f"has no {key}, which type {kind} needs")
     return None if missing else CLASSES[kind](name=name, **read.values)
+
+
+def _give_redis(kind: str, read: Section, redis: schema.Redis) -> None:
+    """A publisher without a url of its own uses redis.url; that there is none is no problem until a lane names it."""
+    if kind == "rocket_launch":
+        read.values["carrier"] = "redis"  # those over RocketMQ are defined by the section rocketmq
+    read.values.setdefault("url", redis.url)
 
 
 def _type(value: object, place: Place) -> str | None:
@@ -106,16 +124,32 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
     "console": OF_EVERY,
     "http": {**http_keys.KEYS, **OF_EVERY},
     "null": OF_EVERY,
+    "redis_streams": {**queue_keys.STREAMS, **OF_EVERY},
+    "kafka": {**queue_keys.KAFKA, **OF_EVERY},
+    "rocket_launch": {**queue_keys.LAUNCH, **OF_EVERY},
+    "activity_grpc": {**queue_keys.GRPC, **OF_EVERY},
+    "tencent_im": {**queue_keys.TENCENT, **OF_EVERY},
     "python": {
         "target": Key(matching(_TARGET, 'not of the form "package.module:name"')),
         "threads": whole(1, 256),
         **OF_EVERY,
     },
 }
-REQUIRED: Mapping[str, tuple[str, ...]] = {"http": ("url",), "python": ("target",)}
+REQUIRED: Mapping[str, tuple[str, ...]] = {
+    "http": ("url",),
+    "python": ("target",),
+    "kafka": ("bootstrap_servers", "topic"),
+    "activity_grpc": ("target",),
+    "tencent_im": ("apps",),
+}
 CLASSES: Mapping[str, type[Any]] = {
     "console": schema.Console,
     "http": schema.Http,
     "null": schema.Null,
+    "redis_streams": schema.RedisStreams,
+    "kafka": schema.Kafka,
+    "rocket_launch": schema.RocketLaunch,
+    "activity_grpc": schema.ActivityGrpc,
+    "tencent_im": schema.TencentIm,
     "python": schema.PythonCallable,
 }

@@ -7,6 +7,64 @@ Bounds and the rules between keys are in `keys.py` and its neighbours; `docs/con
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from outboxd.config.schema_publisher import Breaker, PublisherSettings
+from outboxd.config.schema_queues import (
+    BRIDGE_SOURCES,
+    GROUP_TYPES,
+    REGIONS,
+    WAKEUP_CARRIERS,
+    ActivityGrpc,
+    Bridge,
+    Kafka,
+    Redis,
+    RedisStreams,
+    RocketLaunch,
+    RocketMq,
+    RocketMqServer,
+    TencentApp,
+    TencentIm,
+)
+
+__all__ = [
+    "BRIDGE_SOURCES",
+    "COLUMNS",
+    "GROUP_TYPES",
+    "HTTP_FORMATS",
+    "LOG_FORMATS",
+    "LOG_LEVELS",
+    "MAX_DIRECT",
+    "PERMISSIONS",
+    "PUBLISH_MODES",
+    "REGIONS",
+    "RETRY_STRATEGIES",
+    "SSL_MODES",
+    "WAKEUP_CARRIERS",
+    "ActivityGrpc",
+    "Admin",
+    "Breaker",
+    "Bridge",
+    "Config",
+    "Console",
+    "Database",
+    "Http",
+    "Kafka",
+    "Lane",
+    "Log",
+    "Null",
+    "PublisherSettings",
+    "PythonCallable",
+    "Redis",
+    "RedisStreams",
+    "RocketLaunch",
+    "RocketMq",
+    "RocketMqServer",
+    "Supervisor",
+    "TencentApp",
+    "TencentIm",
+    "Token",
+    "least_lease_s",
+]  # fmt: skip
+
 PUBLISH_MODES = ("direct", "mq", "dual")
 EXPONENTIAL = "exponential_backoff"
 RETRY_STRATEGIES = (EXPONENTIAL, "fixed_interval")
@@ -78,14 +136,17 @@ class Supervisor:
 class Lane:
     """One outbox table: its workers, publishers and settings. `name` is the table's.
 
-    direct: names of publishers, 1 to MAX_DIRECT of them when enabled. columns: our column's name → the table's, only
-    where they differ. `lease_s` is never below least_lease_s(publish_timeout_s).
+    direct: names of publishers, up to MAX_DIRECT; mq: the name of the queue's. first: publishers that are asked in
+    every mode, before the others. columns: our column's name → the table's, only where they differ. `lease_s` is never
+    below least_lease_s(publish_timeout_s).
     """
 
     name: str
     enabled: bool = True
     publish_mode: str = "direct"
     direct: tuple[str, ...] = ()
+    mq: str = "rocketmq"
+    first: tuple[str, ...] = ()
     concurrency: int = 4
     poll_interval_s: float = 1.0
     batch_size: int = 100
@@ -99,32 +160,12 @@ class Lane:
     max_backoff_s: float = 300.0
     columns: dict[str, str] = field(default_factory=dict)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Breaker:
-    """When a publisher is given a rest: after `distinct_events` different events failed in a row (or `dead_brake` ended
-    as dead letters) with no success between; then one probe at a time, `initial_probe_s` to `max_probe_s` apart.
-    """
-
-    enabled: bool = True
-    distinct_events: int = 5
-    dead_brake: int = 20
-    initial_probe_s: float = 1.0
-    max_probe_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublisherSettings:
-    """What every publisher has. events: globs on event_type, `!` excludes. max_rate: events per second and process;
-    0: no limit.
-    """
-
-    type: ClassVar[str] = ""
-
-    name: str
-    events: tuple[str, ...] = ("*",)
-    max_rate: float = 0.0
-    breaker: Breaker = Breaker()
+    @property
+    def publishers(self) -> tuple[str, ...]:
+        """The names of all that get its events, in the order in which they are asked: all of them must accept."""
+        direct = () if self.publish_mode == "mq" else self.direct
+        queue = () if self.publish_mode == "direct" else (self.mq,)
+        return tuple(dict.fromkeys((*self.first, *direct, *queue)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +262,8 @@ class Config:
     database: Database = Database()
     supervisor: Supervisor = Supervisor()
     admin: Admin = Admin()
+    redis: Redis = field(default_factory=Redis)
+    bridge: Bridge = field(default_factory=Bridge)
     lanes: dict[str, Lane] = field(default_factory=dict)
     publishers: dict[str, PublisherSettings] = field(default_factory=dict)
     log: Log = Log()

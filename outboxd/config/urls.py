@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from outboxd.config.report import Bad, suggest
 from outboxd.config.schema import SSL_MODES
@@ -53,6 +53,31 @@ def check_http(text: str) -> SplitResult:
     if not url.hostname:
         raise Bad("names no host, write http://host/path or https://host/path")
     return url
+
+
+def check_redis(text: str) -> None:
+    """A URL as redis-py reads it. Raises Bad."""
+    scheme = text.partition(":")[0].lower()
+    if scheme == "unix":
+        if not text.startswith("unix:///"):
+            raise Bad("write unix:///path/of/the.sock")
+        return
+    if scheme not in ("redis", "rediss"):
+        raise Bad("unknown scheme, write redis://host:6379/0 or rediss://host:6379/0")
+    url, _ = _split(text)
+    if not url.hostname:
+        raise Bad("names no host, write redis://host:6379/0")
+    if re.fullmatch(r"/?\d{0,6}", url.path) is None:
+        raise Bad("names no database: it is a number, write redis://host:6379/0")
+
+
+def with_password(text: str, password: str) -> str:
+    """A URL that has no password, with this one. Raises Bad."""
+    url = urlsplit(text)
+    if url.password is not None:
+        raise Bad("the url has a password already, keep one of the two")
+    userinfo = f"{url.username or ''}:{quote(password, safe='')}@"
+    return url._replace(netloc=userinfo + url.netloc.rpartition("@")[2]).geturl()
 
 
 def secrets_of(text: str) -> list[str]:

@@ -17,7 +17,7 @@ NEVER_SEEN = "its transaction did not commit there, it was purged, or it has ano
 
 def publishers_of(config: Config, lane: Lane) -> Mapping[str, PublisherSettings]:
     """The lane's own, in order; of a lane that is not enabled some may be missing."""
-    return {name: config.publishers[name] for name in lane.direct if name in config.publishers}
+    return {name: config.publishers[name] for name in lane.publishers if name in config.publishers}
 
 
 def scene_of(config: Config, connection: Connection, lane: Lane, event: Found) -> Scene:

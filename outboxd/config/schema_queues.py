@@ -29,7 +29,7 @@ class Redis:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisStreams(PublisherSettings):
-    """Appends events to one stream, cut to about max_length entries; 0: never cut. url: None only if no lane uses it."""
+    """Appends events to one stream, cut to about max_length entries; 0: never cut. url: None if no lane uses it."""
 
     type: ClassVar[str] = "redis_streams"
 

@@ -1,6 +1,6 @@
 """Publishers: one module for each kind of receiver, behind the contract in api.py."""
 
-from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable
+from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable, RedisStreams
 from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
 
@@ -26,6 +26,10 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.http import HttpPublisher
 
             return HttpPublisher(settings, lane, publish_timeout_s)
+        case RedisStreams():
+            from outboxd.publishers.redis_streams import open_redis_streams
+
+            return open_redis_streams(settings, publish_timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 

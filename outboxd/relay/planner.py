@@ -204,4 +204,3 @@ class Planner:
         if self._suspects and not holding.count:
             at_s = min(at_s, max(self._suspects_from_s, 0.0 if self.idle else self._others_until_s))
         return at_s
-

@@ -262,4 +262,3 @@ class Worker:
         if self._drain is not None:
             log.info(log.DRAIN_FINISHED, unsettled=self._ledger.count, took_s=round(self._drain.age_s(), 2))
         return vitals.EXIT_OK
-

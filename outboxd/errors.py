@@ -51,6 +51,10 @@ class PublisherError(OutboxdError):
     """A publisher cannot be set up as configured: a file that is missing, a target that cannot be imported."""
 
 
+class SubscriptionError(OutboxdError):
+    """A queue that is read from cannot be asked now. Whoever reads waits and tries again."""
+
+
 class MetricsError(OutboxdError):
     """The folder of metrics cannot be written; nothing but the metrics depends on it."""
 

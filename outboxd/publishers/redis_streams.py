@@ -6,8 +6,6 @@ Imported only in the process that publishes: it loads redis.
 import contextlib
 from collections.abc import Sequence
 
-from redis import Redis
-from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -23,10 +21,9 @@ from redis.exceptions import (
 )
 from redis.exceptions import ConnectionError as Disconnected
 from redis.exceptions import TimeoutError as TimedOut
-from redis.retry import Retry as Retries
 
+from outboxd.clients.redis import connect
 from outboxd.config.schema import RedisStreams
-from outboxd.errors import PublisherError
 from outboxd.event import (
     CONNECT,
     DELIVERED,
@@ -54,20 +51,6 @@ ERROR_CHARACTERS = 300
 _PASSING_ERRORS = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")
 _REFUSED = ("NOAUTH", "NOPERM", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK")
-
-
-def connect(url: str, timeout_s: float) -> Redis:
-    """A client of one connection that repeats nothing; each of its waits ends within timeout_s. Nothing is sent yet.
-
-    Raises PublisherError for a URL that it cannot use.
-    """
-    try:
-        return Redis.from_url(
-            url, retry=Retries(NoBackoff(), 0), socket_timeout=timeout_s, socket_connect_timeout=timeout_s,
-            socket_keepalive=True, max_connections=1, decode_responses=False,
-        )  # fmt: skip
-    except (RedisError, ValueError) as error:
-        raise PublisherError(f"cannot use {redact(url)}: {redact(str(error))}") from error
 
 
 class _Stream:

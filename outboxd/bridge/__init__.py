@@ -1,0 +1,1 @@
+"""The role that carries events from a message queue on to Tencent IM."""

@@ -1,0 +1,88 @@
+"""Outcomes that a client tells from threads of its own, brought to the loop: each event once, each by its deadline.
+
+A client's callback may come late, twice or never. An event past its deadline is given up and told as a time-out; what
+the client says of it afterwards changes nothing.
+"""
+
+import os
+import threading
+import time
+from collections import deque
+
+from outboxd.event import TIMEOUT, Event, Outcome, Retry
+from outboxd.publishers.api import Waits
+
+GIVEN_UP = "no complete answer in time"
+
+
+class Call:
+    """One event in the client's hands. The client's callback gives it back to `Mailbox.drop`."""
+
+    __slots__ = ("deadline_s", "event")
+
+    def __init__(self, event: Event, deadline_s: float) -> None:
+        self.event = event
+        self.deadline_s = deadline_s
+
+
+class Mailbox:
+    """What is in flight, and what has come back. `drop` may be called from any thread, the rest from the loop's only.
+
+    Deadlines must not fall from one `add` to the next: events come with the same time-out, one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[Call, None] = {}  # in flight, oldest first
+        self._dropped: deque[tuple[Call, Outcome]] = deque()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        """How many are in flight."""
+        return len(self._calls)
+
+    def add(self, event: Event, deadline_s: float) -> Call:
+        """An event goes to the client."""
+        call = Call(event, deadline_s)
+        self._calls[call] = None
+        return call
+
+    def drop(self, call: Call, outcome: Outcome) -> None:
+        """The client has said what became of it."""
+        with self._lock:
+            if self._bell < 0:  # closed: the number may belong to something else by now
+                return
+            if not self._dropped:  # one ring for all that is dropped before the loop looks
+                os.eventfd_write(self._bell, 1)
+            self._dropped.append((call, outcome))
+
+    def collect(self) -> list[tuple[Event, Outcome]]:
+        """What has come back since the last call, and what is given up."""
+        with self._lock:
+            dropped, self._dropped = self._dropped, deque()
+            if dropped:
+                os.eventfd_read(self._bell)
+        outcomes: list[tuple[Event, Outcome]] = []
+        for call, outcome in dropped:
+            if call in self._calls:
+                del self._calls[call]
+                outcomes.append((call.event, outcome))
+        if self._calls and next(iter(self._calls)).deadline_s <= (now_s := time.monotonic()):
+            late = [call for call in self._calls if call.deadline_s <= now_s]
+            for call in late:
+                del self._calls[call]
+            outcomes += [(call.event, Retry(TIMEOUT, GIVEN_UP)) for call in late]
+        return outcomes
+
+    def wait_on(self) -> Waits:
+        """The bell, and the first deadline."""
+        first = next(iter(self._calls), None)
+        return Waits((self._bell,), (), None if first is None else first.deadline_s)
+
+    def close(self) -> None:
+        """What is still in flight is forgotten."""
+        with self._lock:
+            if self._bell >= 0:
+                os.close(self._bell)
+                self._bell = -1
+        self._calls.clear()

@@ -85,9 +85,8 @@ class TencentServer:
 
     def answer(self, command: str | None, code: int, times: int | None = None, info: str = "told to") -> None:
         """Answer a command (None: each) with a code from now on, or so many times, and do nothing else."""
-        self.behave(
-            command, times, status=200, body=_body({"ActionStatus": "FAIL", "ErrorCode": code, "ErrorInfo": info})
-        )
+        content = {"ActionStatus": "FAIL" if code else "OK", "ErrorCode": code, "ErrorInfo": info}
+        self.behave(command, times, status=200, body=_body(content))
 
     def behave(self, command: str | None, times: int | None = None, **behaviour: object) -> None:
         """Treat a command as the receiver can: hang, drip, close …; the last rule given comes first."""

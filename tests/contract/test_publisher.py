@@ -18,9 +18,11 @@ from outboxd.publishers.console import ConsolePublisher
 from tests.services import python_targets
 from tests.services.publishing import collect, make_event, publish, publish_all, seconds, step
 from tests.services.receiver import Receiver
+from tests.services.tencent import TencentServer
+from tests.services.tencent_rooms import KEYS, im_settings
 
-KINDS = ("console", "null", "http", "python")
-STUCK_KINDS = ("console", "http", "python")  # what is null never waits for anybody
+KINDS = ("console", "null", "http", "python", "tencent_im")
+STUCK_KINDS = ("console", "http", "python", "tencent_im")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
 
 
@@ -49,6 +51,16 @@ def http_kind() -> Iterator[Kind]:
         receiver.answer(path="/hang", hang=True)
         urls = (receiver.url, f"http://127.0.0.1:{receiver.port}/hang")
         settings = [Http(name="web", url=url, connections=4) for url in urls]
+        accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
+def tencent_im_kind() -> Iterator[Kind]:
+    with TencentServer(KEYS) as server, TencentServer(KEYS) as silent:
+        silent.behave(None, hang=True)
+        settings = [im_settings(one.url) for one in (server, silent)]
         accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
         yield Kind(accepting, lambda: stuck)
         for publisher in (accepting, stuck):

@@ -10,6 +10,7 @@ makes the same of it. What a caller does against the protocol is answered with a
 import base64
 import json
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Mapping
@@ -64,10 +65,10 @@ class _Rule:
 
 
 class TencentServer:
-    """Listens on 127.0.0.1. keys: the secret key of each app by its sdkappid."""
+    """Listens on 127.0.0.1. keys: the secret key of each app by its sdkappid. tls: speaks TLS."""
 
-    def __init__(self, keys: Mapping[int, str]) -> None:
-        self.receiver = Receiver()
+    def __init__(self, keys: Mapping[int, str], tls: ssl.SSLContext | None = None) -> None:
+        self.receiver = Receiver(tls=tls)
         self.receiver.choose(self._behaviour_for)
         self.apps = {sdk_app_id: App(key) for sdk_app_id, key in keys.items()}
         self.asked: list[Asked] = []
@@ -77,7 +78,7 @@ class TencentServer:
     @property
     def url(self) -> str:
         """The base URL."""
-        return f"http://127.0.0.1:{self.receiver.port}"
+        return self.receiver.url.removesuffix("/events")
 
     def commands(self) -> list[str]:
         """Of the calls so far, in order."""

@@ -7,11 +7,11 @@ import pytest
 
 from outboxd.config.schema import TencentApp
 from outboxd.errors import PublisherError
-from outboxd.event import CONNECT, DELIVERED, DNS, MISCONFIGURED, RESET, SERVER_ERROR, TIMEOUT, Retry
+from outboxd.event import CONNECT, DELIVERED, DNS, MISCONFIGURED, PARKED, RESET, SERVER_ERROR, TIMEOUT, Retry
 from outboxd.publishers import check
 from tests.services.dead_ends import full_backlog
 from tests.services.find import free_port
-from tests.services.publishing import make_event, publish, publish_all
+from tests.services.publishing import collect, make_event, publish, publish_all
 from tests.services.tencent import TencentServer, read_usersig
 from tests.services.tencent_rooms import APP, KEYS, OpensIm, apps_of, im_settings, room_event
 from tests.services.tencent_state import CREATE, SEND, Group
@@ -134,6 +134,28 @@ def test_the_main_host_is_asked_again_when_the_backup_fails_in_its_turn(
     assert server.commands()[-2:] == [SEND, SEND]
 
 
+def test_an_event_whose_time_is_over_before_it_is_sent_is_not_to_blame(
+    server: TencentServer, opens_im: OpensIm
+) -> None:
+    """G6: the worker was held up. Nothing leaves (G4)."""
+    publisher = opens_im()
+    assert publisher.submit(room_event(), time.monotonic() - 0.1)
+    ((_, outcome),) = collect(publisher, 1)
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, outcome.counted) == (PARKED, False)
+    assert server.asked == []
+
+
+def test_no_time_for_the_backup_host_is_the_fault_of_the_main_one(backup: TencentServer, opens_im: OpensIm) -> None:
+    """G6: all the time went into a connection that did not come about."""
+    with full_backlog() as port:
+        publisher = opens_im(hosts=(f"http://127.0.0.1:{port}", backup.url))
+        outcome = publish(publisher, room_event(), timeout_s=0.3)
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, outcome.counted) == (CONNECT, False)
+    assert backup.asked == []
+
+
 def test_without_any_host_the_event_is_not_to_blame(opens_im: OpensIm) -> None:
     """G6: both are named."""
     ports = free_port(), free_port()
@@ -178,9 +200,11 @@ def test_no_secret_is_in_an_error(server: TencentServer, opens_im: OpensIm) -> N
     signature = server.asked[-1].query["usersig"]
     echo = f"key not-the-right-key in https://h/v4?usersig={signature} or {signature}"
     errors = [outcome.error]
-    for behaviour in ({"status": 500, "body": echo}, {"status": 403, "body": echo}, {"status": 200, "body": echo}):
+    cut = f"{'x' * 150}{signature}"  # where only a part of it would be shown, that part is hidden too
+    answers = [(status, body) for status in (500, 403, 200) for body in (echo, cut)]
+    for status, body in answers:
         server.forget_rules()
-        server.behave(SEND, **behaviour)  # type: ignore[arg-type]
+        server.behave(SEND, status=status, body=body)
         server.apps[APP].key = "not-the-right-key"
         failed = publish(publisher, room_event())
         assert isinstance(failed, Retry)

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from outboxd.config.schema import GROUP_TYPES, TencentIm
+from outboxd.envelope import Envelope
 from outboxd.event import Event
 from outboxd.message import InvalidEvent
-from outboxd.tencent.requests import BAN_S, MESSAGE_BYTES, Call, Errand, errand_of
+from outboxd.tencent.requests import BAN_S, MESSAGE_BYTES, Call, Errand, errand_of, send_group_msg
 from tests.services.publishing import make_event
 from tests.services.tencent_rooms import im_settings, room_event
 
@@ -143,6 +144,16 @@ def test_the_size_is_counted_in_bytes() -> None:
 def test_what_is_no_event_is_invalid(columns: dict[str, Any]) -> None:
     with pytest.raises(InvalidEvent):
         errand(room_event(**columns))
+
+
+def test_a_body_that_is_nested_too_deeply_is_invalid() -> None:
+    """G7: how deep a body can be read depends on who calls, so writing it again may fail where reading did not."""
+    deep: list[Any] = []
+    for _ in range(10_000):
+        deep = [deep]
+    content = Envelope(event_id="e", event_type="t", body={"deep": deep})
+    with pytest.raises(InvalidEvent, match="nested too deeply"):
+        send_group_msg(room_event(), content, "room-1", "administrator")
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,8 @@ def _signed(call: Call) -> Generator[Call, Answer, Answer]:
 
 
 def _outcome(call: Call, answer: Answer) -> Outcome | None:
+    if code_of(answer.code).kind is Kind.SUCCESS:
+        return None
     return failure_of(answer.code, _text(call, answer))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outboxd.config import schema
-from outboxd.config.keys import Key, boolean, entries, matching, one_of, read_text, section, whole
+from outboxd.config.keys import Key, boolean, matching, one_of, read_text, section, whole
 from outboxd.config.queue_keys import REDIS_KEY, ROCKETMQ, TOPIC, one_secret
 from outboxd.config.report import Place
 
@@ -25,12 +25,11 @@ class RocketMqSection:
 
 def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     """The section, with the publishers that it enables."""
-    own: dict[str, Any] = dict(entries(value, place))
-    outbox = section(own.pop("room_outbox", None), place.child("room_outbox"), OUTBOX, None).values
-    launch = section(own.pop("rocket_launch", None), place.child("rocket_launch"), WAKEUPS, None).values
-    _explain_older(own, place)
-    read = section(own, place, ROCKETMQ, schema.RocketMqServer()).values
+    read = section(value, place, SECTION, schema.RocketMqServer()).values
+    outbox, launch = (read.pop(name, {}) for name in ("room_outbox", "rocket_launch"))
     enabled = read.pop("enabled", False)
+    for name in OLDER:
+        read.pop(name, None)
     for name in ("access_key", "secret_key"):
         one_secret(read, name, place)
     if bool(read.get("access_key")) != bool(read.get("secret_key")):
@@ -51,13 +50,12 @@ def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     return RocketMqSection(server, tuple(publishers), enabled, outbox)
 
 
-def _explain_older(own: dict[str, Any], place: Place) -> None:
-    """Keys of clients before RocketMQ 5: accepted, so that an older file loads, and explained."""
-    for name in ("name_servers", "name_server_domain"):
-        if own.pop(name, None):
-            place.child(name).warn(
-                "is not used: the RocketMQ 5 client speaks to the proxy, whose address belongs into rocketmq.endpoints"
-            )
+def _explain_older(value: object, place: Place) -> None:
+    """A key of clients before RocketMQ 5: accepted, so that an older file loads, and explained."""
+    if value:
+        place.warn(
+            "is not used: the RocketMQ 5 client speaks to the proxy, whose address belongs into rocketmq.endpoints"
+        )
 
 
 def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.Redis) -> schema.Bridge:
@@ -96,6 +94,13 @@ WAKEUPS: Mapping[str, Key] = {
     "producer_group": Key(read_text),
     "consumer_group": Key(read_text),
     "consumer_max_reconsume_times": whole(1, 1000),
+}
+OLDER = ("name_servers", "name_server_domain")
+SECTION: Mapping[str, Key] = {
+    **ROCKETMQ,
+    "room_outbox": Key(lambda value, place: section(value, place, OUTBOX, None).values),
+    "rocket_launch": Key(lambda value, place: section(value, place, WAKEUPS, None).values),
+    **dict.fromkeys(OLDER, Key(_explain_older)),
 }
 BRIDGE: Mapping[str, Key] = {
     "enabled": boolean(),

@@ -53,6 +53,10 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
 
             Requests(settings, "lane")
             return try_connection(settings, timeout_s)
+        case RedisStreams():
+            from outboxd.publishers.redis_streams import try_stream
+
+            return try_stream(settings, timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import find_target
 

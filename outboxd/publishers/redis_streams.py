@@ -4,8 +4,10 @@ Imported only in the process that publishes: it loads redis.
 """
 
 import contextlib
+import time
 from collections.abc import Sequence
 
+from redis.connection import AbstractConnection
 from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
@@ -24,6 +26,7 @@ from redis.exceptions import TimeoutError as TimedOut
 
 from outboxd.clients.redis import connect
 from outboxd.config.schema import RedisStreams
+from outboxd.errors import PublisherError
 from outboxd.event import (
     CONNECT,
     DELIVERED,
@@ -59,47 +62,58 @@ class _Stream:
     def __init__(self, settings: RedisStreams, publish_timeout_s: float) -> None:
         # A connection attempt and an answer both fit into a publish.
         self._redis = connect(settings.url or "", publish_timeout_s / 2)
-        self._stream = settings.stream
-        self._cut = {"maxlen": settings.max_length, "approximate": True} if settings.max_length else {}
+        cut = ("MAXLEN", "~", str(settings.max_length)) if settings.max_length else ()
+        self._head = ("XADD", settings.stream, *cut, "*", FIELD)
 
     def send(self, events: Sequence[Event], deadline_s: float) -> Sequence[Outcome]:
-        """One pipeline; an answer for each."""
+        """All in one write, as a pipeline; an answer for each, also for those before a connection breaks."""
         outcomes: dict[int, Outcome] = {}
-        pipeline = self._redis.pipeline(transaction=False)
+        commands = []
         sent: list[int] = []
         for place, event in enumerate(events):
             try:
-                pipeline.xadd(self._stream, {FIELD: encode(event)}, **self._cut)  # type: ignore[arg-type]
+                commands.append((*self._head, encode(event)))
                 sent.append(place)
             except InvalidEvent as error:
                 outcomes[place] = Dead(INVALID, str(error))
-        failure = self._reach()
-        if failure is not None:
-            return [outcomes.get(place, failure) for place in range(len(events))]
-        answers: Sequence[object]
-        try:
-            answers = pipeline.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            answers = [error] * len(sent)
-        for place, answer in zip(sent, answers, strict=True):
-            outcomes[place] = outcome_of(answer)
+        if sent:
+            outcomes |= zip(sent, self._exchange(commands, deadline_s), strict=True)
         return [outcomes[place] for place in range(len(events))]
 
-    def _reach(self) -> Retry | None:
-        """See that there is a connection, before anything is sent over it; the failure, if there is none."""
+    def _exchange(self, commands: Sequence[tuple[str | bytes, ...]], deadline_s: float) -> list[Outcome]:
         pool = self._redis.connection_pool
         try:
-            pool.release(pool.get_connection())
+            connection = pool.get_connection()  # connected, and nothing sent over it yet
         except (AuthenticationError, AuthorizationError) as error:
-            return Retry(MISCONFIGURED, _text(error), counted=False)
+            return [Retry(MISCONFIGURED, _text(error), counted=False)] * len(commands)
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            return Retry(CONNECT, f"cannot connect: {_text(error)}", counted=False)
-        return None
+            return [Retry(CONNECT, f"cannot connect: {_text(error)}", counted=False)] * len(commands)
+        outcomes: list[Outcome] = []
+        try:
+            connection.send_packed_command(connection.pack_commands(commands))
+            while len(outcomes) < len(commands):
+                if time.monotonic() >= deadline_s:
+                    raise TimedOut("the answers come too slowly")
+                outcomes.append(outcome_of(_answer(connection)))
+        except Exception as error:  # noqa: BLE001  as above
+            outcomes += [outcome_of(error)] * (len(commands) - len(outcomes))
+            connection.disconnect()  # answers that still come belong to nobody
+        finally:
+            pool.release(connection)
+        return outcomes
 
     def close(self) -> None:
         """Give the connection back."""
         with contextlib.suppress(RedisError, OSError):
             self._redis.close()
+
+
+def _answer(connection: AbstractConnection) -> object:
+    """The next one; an error of this command alone is an answer, too."""
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 def outcome_of(answer: object) -> Outcome:
@@ -124,6 +138,27 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float) -> Cour
     """The publisher. Raises PublisherError."""
     stream = _Stream(settings, publish_timeout_s)
     return Courier(settings.name, CAPACITY, stream.send, stream.close)
+
+
+def try_stream(settings: RedisStreams, timeout_s: float) -> str:
+    """Log in, and look at the key; what was found. Raises PublisherError."""
+    redis = connect(settings.url or "", timeout_s)
+    try:
+        # Nothing is written: a user who may only append is told so by the first event.
+        kind = redis.type(settings.stream)
+        length = redis.xlen(settings.stream) if kind == b"stream" else 0
+    except NoPermissionError:
+        return "reachable; its user may not look at the stream"
+    except (RedisError, OSError) as error:
+        raise PublisherError(f"{redact(settings.url or '')}: {_text(error)}") from error
+    finally:
+        redis.close()
+    if kind == b"stream":
+        return f"reachable, {settings.stream} has {length} entries"
+    if kind != b"none":
+        found = kind.decode() if isinstance(kind, bytes) else kind
+        raise PublisherError(f"{settings.stream} is a {found}, not a stream: name another key in stream")
+    return f"reachable, {settings.stream} will be made with the first event"
 
 
 def _text(error: BaseException) -> str:

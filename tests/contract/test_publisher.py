@@ -10,17 +10,20 @@ from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import Console, Http, Null, PythonCallable
+from outboxd.config.schema import Console, Http, Null, PythonCallable, RedisStreams
 from outboxd.event import Delivered, Event, Outcome, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
 from outboxd.publishers.console import ConsolePublisher
 from tests.services import python_targets
+from tests.services.find import free_port
 from tests.services.publishing import collect, make_event, publish, publish_all, seconds, step
 from tests.services.receiver import Receiver
+from tests.services.redis_server import private_redis
+from tests.services.silent import silent_server
 
-KINDS = ("console", "null", "http", "python")
-STUCK_KINDS = ("console", "http", "python")  # what is null never waits for anybody
+KINDS = ("console", "null", "http", "python", "redis_streams")
+STUCK_KINDS = ("console", "http", "python", "redis_streams")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
 
 
@@ -86,6 +89,18 @@ def console_kind() -> Iterator[Kind]:
     reader.join(10)
     for descriptor in (reading, full_reading, full_writing):
         os.close(descriptor)
+
+
+def redis_streams_kind() -> Iterator[Kind]:
+    port = free_port()
+    with private_redis() as server, silent_server(port):
+        urls = (server.url, f"redis://127.0.0.1:{port}/0")
+        accepting, stuck = (
+            open_publisher(RedisStreams(name="bus", url=url, max_length=100), "room_outbox", 1.0) for url in urls
+        )
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 2)
 
 
 every_kind = pytest.mark.parametrize("kind", KINDS, indirect=True)

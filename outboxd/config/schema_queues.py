@@ -127,7 +127,9 @@ class TencentIm(PublisherSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bridge:
-    """From a queue to Tencent IM. source: of BRIDGE_SOURCES. publisher: the name of a tencent_im publisher."""
+    """From a queue to Tencent IM. source: of BRIDGE_SOURCES. publisher: the name of a tencent_im publisher.
+    url: of Redis, which remembers what is done, too; None: the database does. publish_timeout_s: that of outbox_worker.
+    """
 
     enabled: bool = False
     source: str = "rocketmq"
@@ -139,3 +141,4 @@ class Bridge:
     publisher: str = "im"
     concurrency: int = 1
     max_reconsume_times: int = 16
+    publish_timeout_s: float = 3.0

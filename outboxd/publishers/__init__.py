@@ -1,6 +1,6 @@
 """Publishers: one module for each kind of receiver, behind the contract in api.py."""
 
-from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable, RedisStreams
+from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable, RedisStreams, TencentIm
 from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
 
@@ -30,6 +30,10 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.redis_streams import open_redis_streams
 
             return open_redis_streams(settings, publish_timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_im import open_tencent_im
+
+            return open_tencent_im(settings, lane, publish_timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 
@@ -57,6 +61,10 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
             from outboxd.publishers.redis_streams import try_stream
 
             return try_stream(settings, timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_check import try_apps
+
+            return try_apps(settings, timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import find_target
 

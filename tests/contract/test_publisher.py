@@ -10,18 +10,24 @@ from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import Console, Http, Null, PythonCallable
+from outboxd.config.schema import ActivityGrpc, Console, Http, Null, PythonCallable
 from outboxd.event import Delivered, Event, Outcome, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
 from outboxd.publishers.console import ConsolePublisher
 from tests.services import python_targets
-from tests.services.publishing import collect, make_event, publish, publish_all, seconds, step
+from tests.services.find import free_port
+from tests.services.grpc_server import start_grpc_server
+from tests.services.publishing import collect, publish, publish_all, seconds, step
+from tests.services.publishing import make_event as make_any_event
 from tests.services.receiver import Receiver
+from tests.services.silent import silent_server
 
-KINDS = ("console", "null", "http", "python")
-STUCK_KINDS = ("console", "http", "python")  # what is null never waits for anybody
+KINDS = ("console", "null", "http", "python", "grpc")
+STUCK_KINDS = ("console", "http", "python", "grpc")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
+ENVELOPE = b'{"event_id": "e", "event_type": "RoomCreated"}'
+"""Some publishers send what an envelope says, and not the envelope: it has to be one."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,21 @@ class Kind:
 @pytest.fixture
 def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
     """Made anew for each test, and closed behind it."""
-    yield from globals()[f"{request.param}_kind"]()
+    make = globals()[f"{request.param}_kind"]
+    yield from make(request.getfixturevalue("activity_target")) if request.param == "grpc" else make()
+
+
+@pytest.fixture(scope="session")
+def activity_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gRPC server that accepts."""
+    server = start_grpc_server(tmp_path_factory.mktemp("grpc"), writes=False)
+    yield server.target
+    server.stop()
+
+
+def make_event(**columns: object) -> Event:
+    """An event that every publisher can send, unless the columns say otherwise."""
+    return make_any_event(**{"envelope": ENVELOPE, **columns})
 
 
 def null_kind() -> Iterator[Kind]:
@@ -50,6 +70,17 @@ def http_kind() -> Iterator[Kind]:
         urls = (receiver.url, f"http://127.0.0.1:{receiver.port}/hang")
         settings = [Http(name="web", url=url, connections=4) for url in urls]
         accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
+def grpc_kind(target: str) -> Iterator[Kind]:
+    with silent_server(port := free_port()):
+        accepting, stuck = (
+            open_publisher(ActivityGrpc(name="activity", target=one), "room_outbox", 1.0)
+            for one in (target, f"127.0.0.1:{port}")
+        )
         yield Kind(accepting, lambda: stuck)
         for publisher in (accepting, stuck):
             publisher.close(time.monotonic() + 1)

@@ -1,6 +1,15 @@
 """Publishers: one module for each kind of receiver, behind the contract in api.py."""
 
-from outboxd.config.schema import Console, Http, Null, PublisherSettings, PythonCallable, RedisStreams
+from outboxd.config.schema import (
+    Console,
+    Http,
+    Null,
+    PublisherSettings,
+    PythonCallable,
+    RedisStreams,
+    RocketLaunch,
+    RocketMq,
+)
 from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
 
@@ -30,6 +39,14 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.redis_streams import open_redis_streams
 
             return open_redis_streams(settings, publish_timeout_s)
+        case RocketMq():
+            from outboxd.publishers.rocketmq import open_rocketmq
+
+            return open_rocketmq(settings, publish_timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import open_rocket_launch
+
+            return open_rocket_launch(settings, publish_timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 
@@ -57,4 +74,12 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
             from outboxd.publishers.python_callable import find_target
 
             return f"{settings.target} is a {'class' if isinstance(find_target(settings), type) else 'function'}"
+        case RocketMq():
+            from outboxd.publishers.rocketmq import check_rocketmq
+
+            return check_rocketmq(settings, timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import check_rocket_launch
+
+            return check_rocket_launch(settings, timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")

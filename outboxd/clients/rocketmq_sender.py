@@ -13,14 +13,13 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from grpc import ChannelConnectivity
 from rocketmq import Producer
 from rocketmq.grpc_protocol import SendMessageRequest
 from rocketmq.v5.client.balancer import QueueSelector
 from rocketmq.v5.util import MessagingResultChecker
 
 from outboxd.clients.rocketmq import configuration, outcome_of
-from outboxd.clients.rocketmq_topic import find_route, wrong_type
+from outboxd.clients.rocketmq_server import find_route, is_connected, renew, wrong_type
 from outboxd.config.schema import RocketMqServer
 from outboxd.event import DELIVERED, MISCONFIGURED, THROTTLED, TIMEOUT, Dead, Outcome, Retry
 
@@ -87,8 +86,7 @@ class Sender:
     @property
     def is_connected(self) -> bool:
         """Is there a route to the topic, and a connection to all who serve it?"""
-        states = [channel.channel_state(False) for channel in self._producer.rpc_client.channels.values()]
-        return self._is_ready and bool(states) and all(state is ChannelConnectivity.READY for state in states)
+        return self._is_ready and is_connected(self._producer)
 
     @property
     def worn_out(self) -> bool:
@@ -148,8 +146,7 @@ class Sender:
             return
 
     def _find_topic(self) -> None:
-        """Ask for the route first: of a topic that is missing or refused, the client's own start does not tell."""
-        find_route(self._producer, self._topic, self._server.send_timeout_s)  # raises for what is wrong with it
+        find_route(self._producer, self._topic, self._server.send_timeout_s)
         if not self._producer.is_running:
             self._producer.startup()
         self._producer.route_manager.retrieve_topic_route_data(self._topic)
@@ -216,9 +213,7 @@ class Sender:
         return send.attempt <= self._server.retry and send.deadline_s > time.monotonic()
 
     def _look_after_connection(self, outcome: Retry | Dead) -> None:
-        """gRPC waits up to two minutes before it tries a server again, and never gives up a connection that has died
-        without a word. We try whenever somebody wants to send.
-        """
+        """We try for a new one whenever somebody wants to send."""
         now_s = time.monotonic()
         if isinstance(outcome, Dead) or outcome.reason == MISCONFIGURED:
             self._answered_s = now_s
@@ -229,18 +224,11 @@ class Sender:
             self._renew()
 
     def _renew(self, is_stale: bool = False) -> None:
-        """Give up the connections that have failed; the next call makes new ones."""
         now_s = time.monotonic()
         if not is_stale and now_s - self._renewed_s < CONNECT_PAUSE_S:
             return
         self._renewed_s = now_s
-        client = self._producer.rpc_client
-        for endpoints, channel in client.channels.items():
-            if is_stale or channel.channel_state(False) is ChannelConnectivity.TRANSIENT_FAILURE:
-                client.channels.remove(endpoints)
-                channel.close_channel(client.get_channel_io_loop())
-                if self._is_ready:
-                    self._producer.on_new_endpoints(endpoints)  # what the server tells comes over the connection, too
+        renew(self._producer, is_stale)
 
 
 def _check(answer: Any) -> None:

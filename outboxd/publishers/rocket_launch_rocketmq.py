@@ -8,7 +8,7 @@ import time
 
 from rocketmq.grpc_protocol import MessageType, SendMessageRequest
 
-from outboxd.clients.rocketmq_topic import look_at_topic
+from outboxd.clients.rocketmq_server import look_at_topic
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError
 from outboxd.event import Event

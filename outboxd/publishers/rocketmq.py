@@ -8,7 +8,7 @@ from typing import Any
 
 from rocketmq.grpc_protocol import MessageType, SendMessageRequest
 
-from outboxd.clients.rocketmq_topic import look_at_topic
+from outboxd.clients.rocketmq_server import look_at_topic
 from outboxd.config.schema import RocketMq
 from outboxd.event import Event
 from outboxd.message import encode, headers_of

@@ -12,6 +12,8 @@ from outboxd.config.schema import (
     PublisherSettings,
     PythonCallable,
     RedisStreams,
+    RocketLaunch,
+    RocketMq,
     TencentIm,
 )
 from outboxd.errors import PublisherError
@@ -47,6 +49,14 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.tencent_im import open_tencent_im
 
             return open_tencent_im(settings, lane, publish_timeout_s)
+        case RocketMq():
+            from outboxd.publishers.rocketmq import open_rocketmq
+
+            return open_rocketmq(settings, publish_timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import open_rocket_launch
+
+            return open_rocket_launch(settings, publish_timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 
@@ -92,6 +102,14 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
                 from outboxd.publishers.grpc_channel import try_channel
 
             return try_channel(settings, timeout_s)
+        case RocketMq():
+            from outboxd.publishers.rocketmq import check_rocketmq
+
+            return check_rocketmq(settings, timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import check_rocket_launch
+
+            return check_rocket_launch(settings, timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
 
 

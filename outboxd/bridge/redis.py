@@ -17,7 +17,6 @@ from outboxd.errors import SubscriptionError
 from outboxd.redact import clip, redact
 
 FIELD = b"m"
-INVISIBLE_S = 30.0
 CLAIM_EVERY_S = 1.0
 """So often it is looked whether something that was given back, or that a consumer left behind, is due again."""
 _DEAD_MOST = 100_000
@@ -33,7 +32,7 @@ class RedisSubscription:
         group: str,
         consumer: str,
         *,
-        invisible_s: float = INVISIBLE_S,
+        invisible_s: float,
         timeout_s: float = 5.0,
     ) -> None:
         self.invisible_s = invisible_s

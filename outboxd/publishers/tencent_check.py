@@ -22,10 +22,12 @@ ERROR_CHARACTERS = 300
 
 
 def try_apps(settings: TencentIm, timeout_s: float) -> str:
-    """Ask for every app whether its own administrator's account is known (account_check, which changes nothing), until
-    the time is over. The backup host is asked where the main one cannot be reached. Raises PublisherError.
+    """Ask for every app whether its administrator's account is known (account_check, which changes nothing); of many
+    apps only as many as there is time for. The backup host is asked where the main one cannot be reached.
+
+    Raises PublisherError.
     """
-    until_s = time.monotonic() + timeout_s
+    start_s = time.monotonic()
     where = f"publishers.{settings.name}"
     http = Http(name=settings.name, url=settings.hosts[0])
     handle = make_handle(http, timeout_s / len(settings.hosts))
@@ -33,10 +35,10 @@ def try_apps(settings: TencentIm, timeout_s: float) -> str:
     tried = 0
     try:
         for app_code, app in settings.apps.items():
-            if tried and time.monotonic() >= until_s:
+            if tried and time.monotonic() >= start_s + timeout_s / 2:  # the rest is for a call under way
                 break
             try:
-                _try_app(handle, hosts, app, until_s)
+                _try_app(handle, hosts, app, start_s + timeout_s)
             except PublisherError as error:
                 text = clip(redact(str(error), (app.secret_key,)), ERROR_CHARACTERS)
                 raise PublisherError(f"{where}.apps.{app_code!a}: {text}") from error

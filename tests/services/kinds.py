@@ -17,6 +17,8 @@ from tests.services.find import free_port
 from tests.services.receiver import Receiver
 from tests.services.redis_server import private_redis
 from tests.services.silent import silent_server
+from tests.services.tencent import TencentServer
+from tests.services.tencent_rooms import KEYS, im_settings
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,16 @@ def redis_streams_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
             publisher.close(time.monotonic() + 2)
 
 
+def tencent_im_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
+    with TencentServer(KEYS) as server, TencentServer(KEYS) as silent:
+        silent.behave(None, hang=True)
+        settings = [im_settings(one.url) for one in (server, silent)]
+        accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
 KINDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Kind]]] = {
     "console": console_kind,
     "null": null_kind,
@@ -108,5 +120,6 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Kind]]] = {
     "python": python_kind,
     "redis_streams": redis_streams_kind,
     "grpc": grpc_kind,
+    "tencent_im": tencent_im_kind,
 }
 NEVER_STUCK = ("null",)  # what is null never waits for anybody

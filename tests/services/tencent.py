@@ -10,6 +10,7 @@ makes the same of it. What a caller does against the protocol is answered with a
 import base64
 import json
 import re
+import ssl
 import time
 import zlib
 from collections.abc import Mapping
@@ -64,10 +65,10 @@ class _Rule:
 
 
 class TencentServer:
-    """Listens on 127.0.0.1. keys: the secret key of each app by its sdkappid."""
+    """Listens on 127.0.0.1. keys: the secret key of each app by its sdkappid. tls: speaks TLS."""
 
-    def __init__(self, keys: Mapping[int, str]) -> None:
-        self.receiver = Receiver()
+    def __init__(self, keys: Mapping[int, str], tls: ssl.SSLContext | None = None) -> None:
+        self.receiver = Receiver(tls=tls)
         self.receiver.choose(self._behaviour_for)
         self.apps = {sdk_app_id: App(key) for sdk_app_id, key in keys.items()}
         self.asked: list[Asked] = []
@@ -77,7 +78,7 @@ class TencentServer:
     @property
     def url(self) -> str:
         """The base URL."""
-        return f"http://127.0.0.1:{self.receiver.port}"
+        return self.receiver.url.removesuffix("/events")
 
     def commands(self) -> list[str]:
         """Of the calls so far, in order."""
@@ -85,9 +86,8 @@ class TencentServer:
 
     def answer(self, command: str | None, code: int, times: int | None = None, info: str = "told to") -> None:
         """Answer a command (None: each) with a code from now on, or so many times, and do nothing else."""
-        self.behave(
-            command, times, status=200, body=_body({"ActionStatus": "FAIL", "ErrorCode": code, "ErrorInfo": info})
-        )
+        content = {"ActionStatus": "FAIL" if code else "OK", "ErrorCode": code, "ErrorInfo": info}
+        self.behave(command, times, status=200, body=_body(content))
 
     def behave(self, command: str | None, times: int | None = None, **behaviour: object) -> None:
         """Treat a command as the receiver can: hang, drip, close …; the last rule given comes first."""

@@ -193,3 +193,32 @@ def test_the_configuration_for_systemd_takes_its_secrets_from_where_systemd_or_r
     assert config.database.password == SECRETS["database_password"]
     assert config.lanes["room_outbox"].direct == ("webhook",)
     assert config.warnings == ()
+
+
+def test_the_configuration_for_tencent_takes_its_secrets_from_files(tmp_path: Path) -> None:
+    """Every part of it is on: the queue, the bridge, the wake-ups, Tencent IM."""
+    environ: dict[str, Any] = {
+        "OUTBOXD_DATABASE_URL": "mysql://u@db/app",
+        "OUTBOXD_ROCKETMQ_ENDPOINTS": "proxy-1:8081;proxy-2:8081",
+        "OUTBOXD_TENCENT_SDK_APP_ID": "1400000001",
+    }
+    secrets = ("DATABASE_PASSWORD", "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "TENCENT_SECRET_KEY")
+    for name in secrets:
+        (tmp_path / name).write_text(f"secret-of-{name}")
+        environ[f"OUTBOXD_{name}_FILE"] = str(tmp_path / name)
+    config = load_etc("outbox.tencent.example.yaml", environ)
+    assert config.warnings == ()
+    assert (config.database.host, config.database.password) == ("db", "secret-of-DATABASE_PASSWORD")
+    im = config.publishers["im"]
+    assert isinstance(im, schema.TencentIm)
+    assert im.hosts == ("https://console.tim.qq.com", "https://adminapi.my-imcloud.com")
+    key = "secret-of-TENCENT_SECRET_KEY"
+    assert im.apps == {"": schema.TencentApp(sdk_app_id=1400000001, identifier="administrator", secret_key=key)}
+    queue = config.publishers["rocketmq"]
+    assert isinstance(queue, schema.RocketMq)
+    assert (queue.server.endpoints, queue.server.secret_key) == (
+        "proxy-1:8081;proxy-2:8081", "secret-of-ROCKETMQ_SECRET_KEY",
+    )  # fmt: skip
+    assert (config.bridge.enabled, config.bridge.source, config.bridge.publisher) == (True, "rocketmq", "im")
+    assert config.lanes["room_outbox"].publish_mode == "mq"
+    assert isinstance(config.publishers["rocket_launch"], schema.RocketLaunch)

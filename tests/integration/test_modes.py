@@ -23,7 +23,7 @@ BODIES = (b'{"a": 1}', b'{ "spaced" :\t[1, 2.50, "\xe6\x88\xbf"] }', b"\x00\xff 
 @pytest.fixture(params=sorted(QUEUES))
 def queue(request: pytest.FixtureRequest) -> Iterator[Queue]:
     """One of each kind, empty."""
-    with QUEUES[request.param]() as made:
+    with QUEUES[request.param](request) as made:
         yield made
 
 

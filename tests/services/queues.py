@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
+import pytest
+
 from outboxd.message import Message, decode
 from tests.services.redis_server import RedisServer, client, private_redis
 
@@ -41,6 +43,22 @@ class Queue(Protocol):
         """It is back, at the same address."""
 
 
+class BridgedQueue(Queue, Protocol):
+    """One that the bridge reads."""
+
+    def bridge(self) -> dict[str, Any]:
+        """What the section `bridge` says of it."""
+
+    def put(self, body: bytes) -> None:
+        """A message past the relay."""
+
+    def dead(self, group: str) -> list[bytes]:
+        """The bodies of the group's dead letters."""
+
+    def unfinished(self, group: str) -> int:
+        """How many messages the group has still to do, or has not acknowledged."""
+
+
 class RedisQueue:
     """A Redis stream."""
 
@@ -54,7 +72,7 @@ class RedisQueue:
         return {self.name: {"type": "redis_streams", "url": self.server.url, "stream": self.stream, **keys}}
 
     def sections(self) -> dict[str, Any]:
-        return {}
+        return {"redis": {"url": self.server.url}}
 
     def arrived(self) -> list[Arrived]:
         """By a consumer group, as consumers do."""
@@ -76,6 +94,24 @@ class RedisQueue:
         with contextlib.closing(client(self.server.url)) as redis:
             return int(redis.xlen(self.stream))
 
+    def bridge(self) -> dict[str, Any]:
+        return {"source": "redis_streams", "stream": self.stream}
+
+    def put(self, body: bytes) -> None:
+        with contextlib.closing(client(self.server.url)) as redis:
+            redis.xadd(self.stream, {b"m": body})
+
+    def dead(self, group: str) -> list[bytes]:
+        with contextlib.closing(client(self.server.url)) as redis:
+            found: Any = redis.xrange(f"{self.stream}:{group}:dead")
+        return [fields[b"m"] for _, fields in found]
+
+    def unfinished(self, group: str) -> int:
+        with contextlib.closing(client(self.server.url)) as redis:
+            groups: Any = redis.xinfo_groups(self.stream)
+        (found,) = [one for one in groups if one["name"] == group.encode()]
+        return int(found["pending"]) + int(found["lag"] or 0)
+
     def stop(self) -> None:
         self.server.stop()
 
@@ -91,9 +127,12 @@ def streams_of(answer: Any) -> dict[bytes, list[tuple[bytes, dict[bytes, bytes]]
 
 
 @contextlib.contextmanager
-def redis_queue() -> Iterator[RedisQueue]:
+def redis_queue(_: pytest.FixtureRequest) -> Iterator[RedisQueue]:
     with private_redis() as server:
         yield RedisQueue(server)
 
 
-QUEUES: dict[str, Callable[[], contextlib.AbstractContextManager[Queue]]] = {"redis_streams": redis_queue}
+Makes = Callable[[pytest.FixtureRequest], contextlib.AbstractContextManager[Any]]
+BRIDGED: dict[str, Makes] = {"redis_streams": redis_queue}
+QUEUES: dict[str, Makes] = {**BRIDGED}
+"""By name: what makes a queue for one test."""

@@ -23,7 +23,9 @@ _DEAD_MOST = 100_000
 
 
 class RedisSubscription:
-    """A Subscription; see api.py. The group is made if it is not there, and begins with the oldest entry."""
+    """A Subscription; see api.py. The group is made if it is not there, and begins with the oldest entry. consumer: one
+    process at a time has that name; what an earlier one of the name left unfinished comes first.
+    """
 
     def __init__(
         self,
@@ -42,21 +44,35 @@ class RedisSubscription:
         self._stream, self._group, self._consumer = stream, group, consumer
         self._has_group = False
         self._claim_at_s = 0.0
+        self._left_behind_from: str | bytes | None = "0"
 
     def receive(self, limit: int, wait_s: float) -> list[Delivery]:
-        """What is due again, else what is new."""
+        """What was left behind, what is due again, else what is new."""
         with self._errors():
             if not self._has_group:
                 self._make_group()
+            if self._left_behind_from is not None and (left := self._left_behind(self._left_behind_from, limit)):
+                return left
             return self._due_again(limit) or self._new(limit, min(wait_s, self._longest_s))
+
+    def _left_behind(self, from_id: str | bytes, limit: int) -> list[Delivery]:
+        entries = self._read(from_id, limit, 1)
+        self._left_behind_from = entries[-1][0] if entries else None
+        # Those that the stream was cut by since have no fields, and there is nothing to be done about them.
+        gone = [entry[0] for entry in entries if not entry[1]]
+        if gone:
+            self._redis.xack(self._stream, self._group, *gone)
+        return [_delivery(entry, self._attempt(entry[0])) for entry in entries if entry[1]]
 
     def _new(self, limit: int, wait_s: float) -> list[Delivery]:
         block_ms = max(1, round(wait_s * 1000))  # 0 would mean for ever
-        answer: Any = self._redis.xreadgroup(
-            self._group, self._consumer, {self._stream: ">"}, count=limit, block=block_ms
-        )
+        return [_delivery(entry, 1) for entry in self._read(">", limit, block_ms)]
+
+    def _read(self, from_id: str | bytes, limit: int, block_ms: int) -> list[Any]:
+        wanted: Any = {self._stream: from_id}
+        answer: Any = self._redis.xreadgroup(self._group, self._consumer, wanted, count=limit, block=block_ms)
         streams = answer.values() if isinstance(answer, dict) else [entries for _, entries in answer or ()]
-        return [_delivery(entry, 1) for entries in streams for entry in _flat(entries)]
+        return [entry for entries in streams for entry in _flat(entries)]
 
     def _due_again(self, limit: int) -> list[Delivery]:
         if time.monotonic() < self._claim_at_s:

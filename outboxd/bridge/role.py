@@ -118,6 +118,9 @@ class BridgeWorker:
             except InvalidMessage as error:
                 self._bury(delivery, None, str(error))
                 continue
+            if delivery.attempt > self._bridge.max_reconsume_times:  # nobody was left to count the last one
+                self._bury(delivery, message, f"tried {delivery.attempt - 1} times, and never finished")
+                continue
             wanted.append((delivery, message))
         try:
             wanted = [pair for pair in wanted if not self._is_repeated(*pair)]

@@ -189,6 +189,8 @@ def _json(value: object) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError as error:
         raise InvalidEvent(f"a column holds text that is no valid unicode: {error.reason}") from error
+    except RecursionError as error:
+        raise InvalidEvent("the envelope's body is nested too deeply") from error
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,7 @@ from outboxd.config.schema import TencentApp
 from outboxd.errors import PublisherError
 from outboxd.event import CONNECT, DELIVERED, DNS, MISCONFIGURED, RESET, SERVER_ERROR, TIMEOUT, Retry
 from outboxd.publishers import check
+from tests.services.dead_ends import full_backlog
 from tests.services.find import free_port
 from tests.services.publishing import make_event, publish, publish_all
 from tests.services.tencent import TencentServer, read_usersig
@@ -101,6 +102,18 @@ def test_the_backup_host_is_asked_where_the_main_one_cannot_be_reached(
     outcomes = publish_all(publisher, [room_event() for _ in range(20)])
     assert [outcome for _, outcome in outcomes] == [DELIVERED] * 20
     assert backup.commands() == [SEND] * 20
+
+
+def test_a_main_host_that_is_gone_leaves_the_backup_time_to_answer(backup: TencentServer, opens_im: OpensIm) -> None:
+    """G4: nothing refuses the connection, it just does not come about."""
+    with_room(backup)
+    backup.behave(SEND, times=1, status=200, delay_s=0.2, body=b'{"ErrorCode": 0}')
+    with full_backlog() as port:
+        publisher = opens_im(hosts=(f"http://127.0.0.1:{port}", backup.url), publish_timeout_s=3.0)
+        assert publish(publisher, room_event(), timeout_s=3.0) is DELIVERED
+        start_s = time.monotonic()
+        assert publish(publisher, room_event(), timeout_s=3.0) is DELIVERED
+        assert time.monotonic() - start_s < 0.9, "the next one does not wait for the main host"
 
 
 def test_the_main_host_is_asked_again_when_the_backup_fails_in_its_turn(

@@ -123,6 +123,32 @@ def test_what_tencent_can_never_take_is_dead_without_a_call(
     assert server.asked == []
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"event_id": "\ud800"},
+        {"event_type": "\ud800"},
+        {"event_type": ""},
+        {"event_id": "a\r\nX: y", "room_id": "b\r\n\r\n"},
+        {"headers": "{not json"},
+        {"envelope": b'{"event_id": "e", "event_type": "t", "body": {"a": %b1%b}}' % (b"[" * 990, b"]" * 990)},
+        {"envelope": b'{"event_id": "e", "event_type": "t", "body": null}'},
+        {"envelope": b'{"event_id": "e", "event_type": "t", "body": {"a": 1e999}}'},
+        {"id": 2**64 - 1},
+        {"created_at_ms": -1},
+    ],
+)
+@pytest.mark.parametrize("event_type", ["RoomGiftSent", "RoomUserKicked"])
+def test_nothing_about_an_event_harms_the_next_one(
+    opens_im: OpensIm, event_type: str, columns: dict[str, object]
+) -> None:
+    """G7: it ends with its own outcome."""
+    publisher = opens_im(member_control=True)
+    usual: dict[str, object] = {"event_type": event_type, "envelope": room_event(body={"user_id": "u-1"}).envelope}
+    publish(publisher, make_event(**{**usual, **columns}))
+    assert publish(publisher, room_event()) is DELIVERED
+
+
 def test_a_kicked_user_is_out_of_the_group(server: TencentServer, opens_im: OpensIm) -> None:
     """Twice is as good as once."""
     app = server.apps[APP]

@@ -37,10 +37,10 @@ def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     server = schema.RocketMqServer(**read)
     publishers: list[schema.PublisherSettings] = []
     if launch.get("enabled"):
-        known = {key: launch[key] for key in ("topic", "producer_group") if key in launch}
+        known = {"topic": launch["topic"]} if "topic" in launch else {}
         publishers.append(schema.RocketLaunch(name=LAUNCH, carrier="rocketmq", server=server, **known))
     if outbox.get("enabled"):
-        known = {key: outbox[key] for key in ("topic", "producer_group") if key in outbox}
+        known = {"topic": outbox["topic"]} if "topic" in outbox else {}
         publishers.append(schema.RocketMq(name=QUEUE, server=server, **known))
     if not enabled:
         for name, inner in (("room_outbox", outbox), ("rocket_launch", launch)):
@@ -56,6 +56,11 @@ def _explain_older(value: object, place: Place) -> None:
         place.warn(
             "is not used: the RocketMQ 5 client speaks to the proxy, whose address belongs into rocketmq.endpoints"
         )
+
+
+def _explain_producer_group(value: object, place: Place) -> None:
+    if value:
+        place.warn("is not used: producers of RocketMQ 5 are in no group")
 
 
 def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.Redis) -> schema.Bridge:
@@ -83,7 +88,7 @@ def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.
 OUTBOX: Mapping[str, Key] = {
     "enabled": boolean(),
     "topic": Key(matching(TOPIC, "no name of a topic: letters, digits, '_', '-' and '%'")),
-    "producer_group": Key(read_text),
+    "producer_group": Key(_explain_producer_group),
     "tencent_im_consumer_enabled": boolean(),
     "tencent_im_consumer_group": Key(read_text),
     "consumer_max_reconsume_times": whole(1, 1000),
@@ -91,7 +96,7 @@ OUTBOX: Mapping[str, Key] = {
 WAKEUPS: Mapping[str, Key] = {
     "enabled": boolean(),
     "topic": Key(matching(TOPIC, "no name of a topic: letters, digits, '_', '-' and '%'")),
-    "producer_group": Key(read_text),
+    "producer_group": Key(_explain_producer_group),
     "consumer_group": Key(read_text),
     "consumer_max_reconsume_times": whole(1, 1000),
 }

@@ -70,7 +70,6 @@ class RocketMq(PublisherSettings):
 
     server: RocketMqServer
     topic: str = "hyapp_room_outbox"
-    producer_group: str = "hyapp-room-outbox-producer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,6 @@ class RocketLaunch(PublisherSettings):
     carrier: str = "rocketmq"
     server: RocketMqServer | None = None
     topic: str = "hyapp_room_rocket_launch"
-    producer_group: str = "hyapp-room-rocket-open-producer"
     url: str | None = field(default=None, repr=False)
     key: str = "outboxd:wakeups"
 

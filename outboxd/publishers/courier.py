@@ -9,16 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from outboxd.event import PARKED, Event, Outcome, Retry
+from outboxd.event import EXCEPTION, PARKED, Event, Outcome, Retry
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Call, Mailbox
+from outboxd.redact import clip, redact
 
 NOT_SENT = Retry(PARKED, "not sent: the batch before it took too long", counted=False)
 WEDGED_AFTER_S = 1.0
 """So long beyond the deadlines of all its events a batch may take before the client is held to be lost."""
 
 Send = Callable[[Sequence[Event], float], Sequence[Outcome]]
-"""Publish events by a deadline (time.monotonic()); an outcome for each, in their order. Must not raise."""
+"""Publish events by a deadline (time.monotonic()); an outcome for each, in their order."""
 
 
 class Courier:
@@ -86,7 +87,13 @@ class Courier:
     def _work(self) -> None:
         while (batch := self._handed.get()) is not None:
             # The first deadline: what is not answered by then is told as late, event by event.
-            outcomes = self._send([call.event for call in batch], min(call.deadline_s for call in batch))
+            outcomes = self._outcomes(batch, min(call.deadline_s for call in batch))
             self._busy_until_s = None  # before the bell: whoever hears it hands over the next batch
             self._mailbox.drop_all(zip(batch, outcomes, strict=True))
         self._close_client()
+
+    def _outcomes(self, batch: Sequence[Call], deadline_s: float) -> Sequence[Outcome]:
+        try:
+            return self._send([call.event for call in batch], deadline_s)
+        except Exception as error:  # noqa: BLE001  the thread must go on, whatever the client thinks of
+            return [Retry(EXCEPTION, clip(redact(f"{type(error).__name__}: {error}"), 300))] * len(batch)

@@ -11,8 +11,9 @@ from redis.exceptions import RedisError
 
 from outboxd.clients.redis import connect
 from outboxd.config.schema import RocketLaunch
+from outboxd.envelope import NoProtobuf
 from outboxd.errors import PublisherError
-from outboxd.event import INVALID, Dead, Event, Outcome
+from outboxd.event import INVALID, MISCONFIGURED, Dead, Event, Outcome, Retry
 from outboxd.message import InvalidEvent
 from outboxd.publishers.courier import Courier
 from outboxd.publishers.redis_pipe import Command, Pipe, text_of
@@ -34,6 +35,8 @@ def open_redis_launch(settings: RocketLaunch, publish_timeout_s: float) -> Couri
                 wakeup = wakeup_of(event)
             except InvalidEvent as error:
                 outcomes[place] = Dead(INVALID, str(error))
+            except NoProtobuf as error:
+                outcomes[place] = Retry(MISCONFIGURED, str(error), counted=False)
             else:
                 commands[place] = ("ZADD", settings.key, "NX", str(wakeup.launch_at_ms), encode(wakeup))
         if commands:

@@ -10,7 +10,8 @@ from rocketmq.v5.util import MessageIdCodec, Misc
 
 from outboxd.clients.rocketmq_sender import Sender
 from outboxd.config.schema import RocketMqServer
-from outboxd.event import CONNECT, INVALID, Dead, Event, Outcome, Retry
+from outboxd.envelope import NoProtobuf
+from outboxd.event import CONNECT, INVALID, MISCONFIGURED, Dead, Event, Outcome, Retry
 from outboxd.message import InvalidEvent
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Mailbox
@@ -58,6 +59,8 @@ class SendingPublisher:
             self._sender.send(self._request_for(event), deadline_s, told)
         except InvalidEvent as error:
             told(Dead(INVALID, str(error)))
+        except NoProtobuf as error:
+            told(Retry(MISCONFIGURED, str(error), counted=False))
         return True
 
     def collect(self) -> list[tuple[Event, Outcome]]:

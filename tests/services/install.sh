@@ -52,6 +52,13 @@ find_python() {
         "Install one, then name it: make ... PYTHON=/path/to/python3.11"
 }
 
+# Where RocketMQ's server is, as tests/services/rocketmq.py has it; the version is the pom's own.
+rocketmq_classes() {
+    local version
+    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' tests/services/rocketmq/pom.xml)
+    echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/rocketmq-$version"
+}
+
 # What is missing, as Debian's package names, one a line.
 missing_packages() {
     local version
@@ -69,17 +76,22 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v mariadbd >/dev/null || command -v mysqld >/dev/null || echo mariadb-server-core mariadb-client-core
     fi
     command -v nginx >/dev/null || echo nginx
+    command -v redis-server >/dev/null || echo redis-server
     command -v openssl >/dev/null || echo openssl
     command -v faketime >/dev/null || echo faketime
     [ -x /bin/kill ] || echo procps # the unit file names it
     command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
     command -v promtool >/dev/null || echo prometheus
+    if [ -z "${OUTBOXD_TEST_ROCKETMQ:-}" ]; then
+        command -v java >/dev/null || echo default-jre-headless
+        [ -d "$(rocketmq_classes)" ] || command -v mvn >/dev/null || echo maven
+    fi
 }
 
 apt_install() ( # in a shell of its own, for the trap
     export DEBIAN_FRONTEND=noninteractive
     policy=/usr/sbin/policy-rc.d new=()
-    for name in nginx prometheus; do # their packages bring a service each
+    for name in nginx prometheus redis-server; do # their packages bring a service each
         command -v "$name" >/dev/null || new+=("$name")
     done
     if [ ! -e "$policy" ]; then # Debian's way to say that an installation may start no service
@@ -128,6 +140,17 @@ make_environment() {
     echo "$wanted" >".venv/ready-to-$mode"
 }
 
+download_rocketmq() {
+    local classes new
+    classes=$(rocketmq_classes)
+    [ "$mode" = test ] && [ -z "${OUTBOXD_TEST_ROCKETMQ:-}" ] && [ ! -d "$classes" ] || return 0
+    mkdir -p "${classes%/*}"
+    new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
+    quietly "downloading ${classes##*/}" mvn -q -B -f tests/services/rocketmq/pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime "-DoutputDirectory=$new"
+    mv -T "$new" "$classes"
+}
+
 python=$(find_python)
 if [ "$mode" = python ]; then
     install_packages >&2
@@ -135,4 +158,5 @@ if [ "$mode" = python ]; then
 else
     install_packages
     make_environment
+    download_rocketmq
 fi

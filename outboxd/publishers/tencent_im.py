@@ -143,7 +143,7 @@ class TencentImPublisher:
         try:
             errand = errand_of(event, self._settings, app.identifier, self._member_control)
         except InvalidEvent as error:
-            return Dead(INVALID, clip(str(error), ERROR_CHARACTERS))
+            return Dead(INVALID, clip(redact(str(error)), ERROR_CHARACTERS))
         except NoProtobuf as error:
             return Retry(MISCONFIGURED, str(error), counted=False)
         return _Progress(app, course_of(errand, self._settings, app.identifier))

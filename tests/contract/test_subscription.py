@@ -45,11 +45,11 @@ def rocketmq_kind(fixture: Callable[[str], Any]) -> Iterator[Kind]:
     opened: list[Subscription] = []
 
     def open_one(group: str = "one", endpoints: str | None = None) -> Subscription:
-        opened.append(queue.subscribe(group, 10, endpoints))
+        opened.append(queue.subscribe(group, 4, endpoints))
         return opened[-1]
 
     unreachable = partial(open_one, endpoints=f"127.0.0.1:{free_port()}")
-    yield Kind(10, open_one, queue.put, lambda: queue.dead_letters("one"), unreachable)
+    yield Kind(4, open_one, queue.put, lambda: queue.dead_letters("one"), unreachable)
     for subscription in opened:
         subscription.close()
 
@@ -96,13 +96,15 @@ def test_what_is_not_done_comes_again_elsewhere_and_what_is_held_does_later(kind
     assert (held.body, held.attempt) == (b"held", 1)
     subscription.close()
     other = kind.open()
-    (again,) = receive(other, 1)
-    assert (again.body, again.attempt) == (b"neither", 2)
-    other.done([again])
-    (last,) = receive(other, 1)
-    assert (last.body, last.attempt) == (b"held", 2)
-    assert time.monotonic() - start_s > kind.invisible_s * 1.4
-    other.done([last])
+    came: dict[bytes, float] = {}
+    while len(came) < 2:
+        for again in receive(other, 1):
+            assert again.attempt == 2
+            came[again.body] = time.monotonic() - start_s
+            other.done([again])
+    assert came.keys() == {b"neither", b"held"}
+    assert kind.invisible_s * 0.9 < came[b"neither"] <= came[b"held"]
+    assert came[b"held"] > kind.invisible_s * 1.4
 
 
 def test_what_is_held_can_still_be_done(kind: Kind) -> None:

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from rocketmq import ClientConfiguration, Credentials, Message, Producer
 
@@ -31,15 +32,19 @@ class RocketMqQueue:
         server = RocketMqServer(endpoints=endpoints or self._server.endpoints)
         return RocketMqSubscription(server, self.topic, self.group(group), invisible_s)
 
-    def put(self, bodies: Sequence[bytes]) -> None:
-        """Messages to the topic."""
+    def put(self, bodies: Sequence[bytes], delivery_timestamp: int | None = None) -> None:
+        """Messages to the topic. delivery_timestamp: seconds; one of type DELAY needs it."""
         producer = Producer(ClientConfiguration(self._server.endpoints, Credentials()), topics=[self.topic])
         producer.startup()
         for body in bodies:
             message = Message()
-            message.topic, message.body = self.topic, body
+            message.topic, message.body, message.delivery_timestamp = self.topic, body, delivery_timestamp
             producer.send(message)
         producer.shutdown()
+
+    def read(self, group: str, count: int) -> list[Any]:
+        """So many messages of the topic, or those that came in time."""
+        return read(self._server.endpoints, self.topic, self.group(group), count)
 
     def dead_letters(self, group: str) -> list[bytes]:
         """The bodies of those of the group; none are read twice."""

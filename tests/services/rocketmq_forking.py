@@ -21,7 +21,8 @@ from tests.services.wait import wait_for
 
 def connections_to(port: int) -> set[str]:
     """Established ones, of all processes, on the side that made them: the sockets as /proc/PID/fd names them."""
-    lines = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
+    texts = [Path(name).read_text(encoding="ascii") for name in ("/proc/net/tcp", "/proc/net/tcp6")]
+    lines = [line.split() for text in texts for line in text.splitlines()[1:]]
     return {f"socket:[{line[9]}]" for line in lines if line[2].endswith(f":{port:04X}") and line[3] == "01"}
 
 

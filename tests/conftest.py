@@ -6,6 +6,7 @@ from hypothesis import settings
 
 pytest_plugins = [
     "tests.services.databases", "tests.services.nginx", "tests.services.packages", "tests.services.payloads",
+    "tests.services.redis_server",
     "tests.services.rocketmq",
 ]  # fmt: skip
 

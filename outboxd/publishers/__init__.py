@@ -1,6 +1,11 @@
 """Publishers: one module for each kind of receiver, behind the contract in api.py."""
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from outboxd.config.schema import (
+    ActivityGrpc,
     Console,
     Http,
     Null,
@@ -9,6 +14,7 @@ from outboxd.config.schema import (
     RedisStreams,
     RocketLaunch,
     RocketMq,
+    TencentIm,
 )
 from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
@@ -39,6 +45,10 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.redis_streams import open_redis_streams
 
             return open_redis_streams(settings, publish_timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_im import open_tencent_im
+
+            return open_tencent_im(settings, lane, publish_timeout_s)
         case RocketMq():
             from outboxd.publishers.rocketmq import open_rocketmq
 
@@ -51,6 +61,11 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.python_callable import open_python
 
             return open_python(settings, lane, publish_timeout_s)
+        case ActivityGrpc():
+            with _extra("grpc", settings):
+                from outboxd.publishers.activity_grpc import ActivityGrpcPublisher
+
+            return ActivityGrpcPublisher(settings, publish_timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
 
 
@@ -70,10 +85,23 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
 
             Requests(settings, "lane")
             return try_connection(settings, timeout_s)
+        case RedisStreams():
+            from outboxd.publishers.redis_streams import try_stream
+
+            return try_stream(settings, timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_check import try_apps
+
+            return try_apps(settings, timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import find_target
 
             return f"{settings.target} is a {'class' if isinstance(find_target(settings), type) else 'function'}"
+        case ActivityGrpc():
+            with _extra("grpc", settings):
+                from outboxd.publishers.grpc_channel import try_channel
+
+            return try_channel(settings, timeout_s)
         case RocketMq():
             from outboxd.publishers.rocketmq import check_rocketmq
 
@@ -83,3 +111,16 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
 
             return check_rocket_launch(settings, timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
+
+
+@contextmanager
+def _extra(name: str, settings: PublisherSettings) -> Iterator[None]:
+    """Around the import of what needs an extra."""
+    # gRPC's C library writes lines of its own on standard error, among those of the log. It looks when it is loaded.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    try:
+        yield
+    except ImportError as error:
+        raise PublisherError(
+            f"publishers.{settings.name}: type {settings.type} needs pip install 'outboxd[{name}]' ({error})"
+        ) from error

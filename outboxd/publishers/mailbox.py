@@ -8,31 +8,32 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from outboxd.event import TIMEOUT, Event, Outcome, Retry
 from outboxd.publishers.api import Waits
 
-GIVEN_UP = "no complete answer in time"
+GIVEN_UP = Retry(TIMEOUT, "no complete answer in time")
 
 
 class Call:
-    """One event in the client's hands. The client's callback gives it back to `Mailbox.drop`."""
+    """One event in the client's hands. late: its outcome if it is given up."""
 
-    __slots__ = ("deadline_s", "event")
+    __slots__ = ("deadline_s", "event", "late")
 
-    def __init__(self, event: Event, deadline_s: float) -> None:
+    def __init__(self, event: Event, deadline_s: float, late: Outcome) -> None:
         self.event = event
         self.deadline_s = deadline_s
+        self.late = late
 
 
 class Mailbox:
-    """What is in flight, and what has come back. `drop` may be called from any thread, the rest from the loop's only.
-
-    Deadlines must not fall from one `add` to the next: events come with the same time-out, one after the other.
-    """
+    """What is in flight, and what has come back. Any thread may call `drop` and `drop_all`, the rest is the loop's."""
 
     def __init__(self) -> None:
         self._calls: dict[Call, None] = {}  # in flight, oldest first
+        self._in_order = True  # as usual: no deadline is earlier than that of the call before
+        self._latest_s = 0.0
         self._dropped: deque[tuple[Call, Outcome]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
@@ -41,43 +42,66 @@ class Mailbox:
         """How many are in flight."""
         return len(self._calls)
 
-    def add(self, event: Event, deadline_s: float) -> Call:
+    def __contains__(self, call: Call) -> bool:
+        """Is it in flight, and not given up?"""
+        return call in self._calls
+
+    def add(self, event: Event, deadline_s: float, late: Outcome = GIVEN_UP) -> Call:
         """An event goes to the client."""
-        call = Call(event, deadline_s)
+        call = Call(event, deadline_s, late)
+        if not self._calls:
+            self._in_order = True
+        elif deadline_s < self._latest_s:
+            self._in_order = False
+        self._latest_s = deadline_s
         self._calls[call] = None
         return call
 
     def drop(self, call: Call, outcome: Outcome) -> None:
         """The client has said what became of it."""
+        self.drop_all([(call, outcome)])
+
+    def drop_all(self, ended: Iterable[tuple[Call, Outcome]]) -> None:
+        """The same for many."""
         with self._lock:
             if self._bell < 0:  # closed: the number may belong to something else by now
                 return
-            if not self._dropped:  # one ring for all that is dropped before the loop looks
+            was_empty = not self._dropped
+            self._dropped.extend(ended)
+            if was_empty and self._dropped:  # one ring for all that is dropped before the loop looks
                 os.eventfd_write(self._bell, 1)
-            self._dropped.append((call, outcome))
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What has come back since the last call, and what is given up."""
-        with self._lock:
-            dropped, self._dropped = self._dropped, deque()
-            if dropped:
-                os.eventfd_read(self._bell)
         outcomes: list[tuple[Event, Outcome]] = []
-        for call, outcome in dropped:
+        for call, outcome in self._emptied():
             if call in self._calls:
                 del self._calls[call]
                 outcomes.append((call.event, outcome))
-        if self._calls and next(iter(self._calls)).deadline_s <= (now_s := time.monotonic()):
+        first_s = self._first_deadline_s()
+        if first_s is not None and first_s <= (now_s := time.monotonic()):
             late = [call for call in self._calls if call.deadline_s <= now_s]
             for call in late:
                 del self._calls[call]
-            outcomes += [(call.event, Retry(TIMEOUT, GIVEN_UP)) for call in late]
+            outcomes += [(call.event, call.late) for call in late]
         return outcomes
+
+    def _emptied(self) -> deque[tuple[Call, Outcome]]:
+        with self._lock:
+            dropped = self._dropped
+            if dropped:
+                os.eventfd_read(self._bell)
+                self._dropped = deque()
+        return dropped
+
+    def _first_deadline_s(self) -> float | None:
+        if not self._calls:
+            return None
+        return next(iter(self._calls)).deadline_s if self._in_order else min(call.deadline_s for call in self._calls)
 
     def wait_on(self) -> Waits:
         """The bell, and the first deadline."""
-        first = next(iter(self._calls), None)
-        return Waits((self._bell,), (), None if first is None else first.deadline_s)
+        return Waits((self._bell,), (), self._first_deadline_s())
 
     def close(self) -> None:
         """What is still in flight is forgotten."""

@@ -1,7 +1,6 @@
 """Schedules a delayed wake-up for every rocket that is ignited; the carrier brings it to the room service in time."""
 
 from outboxd.config.schema import RocketLaunch
-from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
 
 # The carriers' client libraries are loaded where they are used.
@@ -14,7 +13,9 @@ def open_rocket_launch(settings: RocketLaunch, publish_timeout_s: float) -> Publ
         from outboxd.publishers.rocket_launch_rocketmq import open_rocketmq_launch
 
         return open_rocketmq_launch(settings, publish_timeout_s)
-    raise _unknown(settings)
+    from outboxd.publishers.rocket_launch_redis import open_redis_launch
+
+    return open_redis_launch(settings, publish_timeout_s)
 
 
 def check_rocket_launch(settings: RocketLaunch, timeout_s: float) -> str:
@@ -23,8 +24,6 @@ def check_rocket_launch(settings: RocketLaunch, timeout_s: float) -> str:
         from outboxd.publishers.rocket_launch_rocketmq import check_rocketmq_launch
 
         return check_rocketmq_launch(settings, timeout_s)
-    raise _unknown(settings)
+    from outboxd.publishers.rocket_launch_redis import try_redis_launch
 
-
-def _unknown(settings: RocketLaunch) -> PublisherError:
-    return PublisherError(f"publishers.{settings.name}: there is no carrier {settings.carrier!r}")
+    return try_redis_launch(settings, timeout_s)

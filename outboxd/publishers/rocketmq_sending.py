@@ -13,7 +13,8 @@ from outboxd.clients.rocketmq_library import (
 )
 from outboxd.clients.rocketmq_sender import Sender
 from outboxd.config.schema import RocketMqServer
-from outboxd.event import CONNECT, INVALID, TIMEOUT, Dead, Event, Outcome, Retry
+from outboxd.envelope import NoProtobuf
+from outboxd.event import CONNECT, INVALID, MISCONFIGURED, Dead, Event, Outcome, Retry
 from outboxd.message import InvalidEvent
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Mailbox
@@ -25,8 +26,6 @@ NOT_CONNECTED = Retry(CONNECT, "no connection to RocketMQ in time", counted=Fals
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 NO_TAG = re.compile(r"[\x00-\x1f\x7f-\x9f|]")
 NO_KEY = re.compile(r"[\x00-\x20\x7f-\x9f]")  # keys are stored with spaces between them
-
-_given_up = Retry(TIMEOUT, GIVEN_UP)
 
 Make = Callable[[Event, SendMessageRequest], None]
 """Fills a request that has a message id, a topic and a type. Raises InvalidEvent."""
@@ -63,13 +62,15 @@ class SendingPublisher:
             self._sender.send(self._request_for(event), deadline_s, told)
         except InvalidEvent as error:
             told(Dead(INVALID, str(error)))
+        except NoProtobuf as error:
+            told(Retry(MISCONFIGURED, str(error), counted=False))
         return True
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What the client has told, and what is given up: for want of a connection, or of an answer."""
         outcomes = self._mailbox.collect()
-        if any(outcome == _given_up for _, outcome in outcomes) and not self._sender.is_connected:
-            return [(event, NOT_CONNECTED if outcome == _given_up else outcome) for event, outcome in outcomes]
+        if any(outcome is GIVEN_UP for _, outcome in outcomes) and not self._sender.is_connected:
+            return [(event, NOT_CONNECTED if outcome is GIVEN_UP else outcome) for event, outcome in outcomes]
         return outcomes
 
     def wait_on(self) -> Waits:

@@ -5,91 +5,28 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import Console, Http, Null, PythonCallable
+from outboxd.config.schema import Console, Null
 from outboxd.event import Delivered, Event, Outcome, Retry
 from outboxd.publishers import check, open_publisher
-from outboxd.publishers.api import Publisher
-from outboxd.publishers.console import ConsolePublisher
-from tests.services import python_targets
-from tests.services.publishing import collect, make_event, publish, publish_all, seconds, step
-from tests.services.receiver import Receiver
+from tests.services.kinds import KINDS, NEVER_STUCK, Kind
+from tests.services.publishing import collect, publish, publish_all, seconds, step
+from tests.services.publishing import make_event as make_any_event
 
-KINDS = ("console", "null", "http", "python")
-STUCK_KINDS = ("console", "http", "python")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
+ENVELOPE = b'{"event_id": "e", "event_type": "RoomCreated"}'
+"""Some publishers send what an envelope says, and not the envelope: it has to be one."""
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One implementation: with a far side that accepts, and with one that says nothing."""
-
-    accepting: Publisher
-    make_stuck: Callable[[], Publisher]
+def make_event(**columns: object) -> Event:
+    """An event that every publisher can send, unless the columns say otherwise."""
+    return make_any_event(**{"envelope": ENVELOPE, **columns})
 
 
-@pytest.fixture
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    """Made anew for each test, and closed behind it."""
-    yield from globals()[f"{request.param}_kind"]()
-
-
-def null_kind() -> Iterator[Kind]:
-    publisher = open_publisher(Null(name="nothing"), "room_outbox", 1.0)
-    yield Kind(publisher, lambda: publisher)
-    publisher.close(time.monotonic() + 1)
-
-
-def http_kind() -> Iterator[Kind]:
-    with Receiver() as receiver:
-        receiver.answer(path="/hang", hang=True)
-        urls = (receiver.url, f"http://127.0.0.1:{receiver.port}/hang")
-        settings = [Http(name="web", url=url, connections=4) for url in urls]
-        accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
-        yield Kind(accepting, lambda: stuck)
-        for publisher in (accepting, stuck):
-            publisher.close(time.monotonic() + 1)
-
-
-def python_kind() -> Iterator[Kind]:
-    python_targets.gate.clear()
-    made = [
-        open_publisher(PythonCallable(name=name, target=f"tests.services.python_targets:{name}", threads=4), "l", 1.0)
-        for name in ("accept", "wait_for_gate")
-    ]
-    yield Kind(made[0], lambda: made[1])
-    python_targets.gate.set()
-    for publisher in made:
-        publisher.close(time.monotonic() + 5)
-
-
-def console_kind() -> Iterator[Kind]:
-    reading, writing = os.pipe()
-    full_reading, full_writing = os.pipe()
-    reader = threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(reading, 65536), b"")])
-    reader.start()
-    os.set_blocking(full_writing, False)
-    try:
-        while True:
-            os.write(full_writing, b"x" * 4096)
-    except BlockingIOError:
-        pass
-    accepting, stuck = ConsolePublisher(writing), ConsolePublisher(full_writing)
-    yield Kind(accepting, lambda: stuck)
-    for publisher in (accepting, stuck):
-        publisher.close(time.monotonic() + 1)
-    os.close(writing)
-    reader.join(10)
-    for descriptor in (reading, full_reading, full_writing):
-        os.close(descriptor)
-
-
-every_kind = pytest.mark.parametrize("kind", KINDS, indirect=True)
-every_stuck_kind = pytest.mark.parametrize("kind", STUCK_KINDS, indirect=True)
+every_kind = pytest.mark.parametrize("kind", list(KINDS), indirect=True)
+every_stuck_kind = pytest.mark.parametrize("kind", [name for name in KINDS if name not in NEVER_STUCK], indirect=True)
 
 
 def times_seen(outcomes: list[tuple[Event, Outcome]]) -> Counter[int]:

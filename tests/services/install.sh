@@ -76,6 +76,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
         command -v mariadbd >/dev/null || command -v mysqld >/dev/null || echo mariadb-server-core mariadb-client-core
     fi
     command -v nginx >/dev/null || echo nginx
+    command -v redis-server >/dev/null || echo redis-server
     command -v openssl >/dev/null || echo openssl
     command -v faketime >/dev/null || echo faketime
     [ -x /bin/kill ] || echo procps # the unit file names it
@@ -90,7 +91,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 apt_install() ( # in a shell of its own, for the trap
     export DEBIAN_FRONTEND=noninteractive
     policy=/usr/sbin/policy-rc.d new=()
-    for name in nginx prometheus; do # their packages bring a service each
+    for name in nginx prometheus redis-server; do # their packages bring a service each
         command -v "$name" >/dev/null || new+=("$name")
     done
     if [ ! -e "$policy" ]; then # Debian's way to say that an installation may start no service

@@ -85,7 +85,7 @@ def test_every_publisher_is_in_the_contract_that_keeps_them_apart() -> None:
         f"outboxd.publishers.{path.stem}"
         for path in (ROOT / "outboxd" / "publishers").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ClassDef) and path.stem != "api"
+        if isinstance(node, ast.ClassDef) and path.stem not in ("api", "courier")  # a part that several are made of
         if {"submit", "collect", "wait_on"} <= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
     }
     assert "outboxd.publishers.http" in publishers, "the search for publishers found none"

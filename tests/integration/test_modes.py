@@ -74,9 +74,10 @@ def test_every_event_arrives_wherever_its_mode_says(queue: Queue, mode: str, mys
                 daemon.drain(3.0)
             found = table.rows()
     assert Counter((row["status"], row["retry_count"]) for row in found) == {("delivered", 0): EVENTS}
-    check_arrived(queue.arrived(), rows)
+    arrived = queue.arrived()
+    check_arrived(arrived, rows)
     assert Counter(web.event_ids()) == ({} if mode == "mq" else Counter(rows.keys()))
-    assert {row["id"] for row in found} == {one.message.outbox_id for one in queue.arrived()}
+    assert {row["id"] for row in found} == {one.message.outbox_id for one in arrived}
 
 
 def test_a_queue_that_goes_away_in_the_middle_loses_nothing(queue: Queue, mysql_url: str, tmp_path: Path) -> None:

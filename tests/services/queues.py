@@ -7,7 +7,10 @@ from typing import Any, NamedTuple, Protocol
 import pytest
 
 from outboxd.message import Message, decode
+from tests.services import rocketmq_admin
 from tests.services.redis_server import RedisServer, client, private_redis
+from tests.services.rocketmq import RocketMq
+from tests.services.rocketmq_queue import QUEUES_OF_A_TOPIC, RocketMqQueue
 
 
 class Arrived(NamedTuple):
@@ -55,8 +58,6 @@ class BridgedQueue(Queue, Protocol):
     def dead(self, group: str) -> list[bytes]:
         """The bodies of the group's dead letters."""
 
-    def unfinished(self, group: str) -> int:
-        """How many messages the group has still to do, or has not acknowledged."""
 
 
 class RedisQueue:
@@ -106,12 +107,6 @@ class RedisQueue:
             found: Any = redis.xrange(f"{self.stream}:{group}:dead")
         return [fields[b"m"] for _, fields in found]
 
-    def unfinished(self, group: str) -> int:
-        with contextlib.closing(client(self.server.url)) as redis:
-            groups: Any = redis.xinfo_groups(self.stream)
-        (found,) = [one for one in groups if one["name"] == group.encode()]
-        return int(found["pending"]) + int(found["lag"] or 0)
-
     def stop(self) -> None:
         self.server.stop()
 
@@ -132,7 +127,61 @@ def redis_queue(_: pytest.FixtureRequest) -> Iterator[RedisQueue]:
         yield RedisQueue(server)
 
 
+class RocketMqTopic:
+    """A topic of RocketMQ. The section `rocketmq` names it."""
+
+    name = "rocketmq"
+
+    def __init__(self, server: RocketMq) -> None:
+        self._server = server
+        self._queue = RocketMqQueue(server)
+        self._groups: dict[str, str] = {}
+
+    def publishers(self, **keys: object) -> dict[str, Any]:
+        return {}
+
+    def sections(self) -> dict[str, Any]:
+        return {
+            "rocketmq": {
+                "enabled": True,
+                "endpoints": self._server.endpoints,
+                "room_outbox": {"enabled": True, "topic": self._queue.topic},
+            }
+        }
+
+    def arrived(self) -> list[Arrived]:
+        """By the client's own consumer."""
+        found = []
+        for message in self._queue.read("onlooker", self.count()):
+            (key,) = message.keys
+            found.append(Arrived(decode(message.body), message.body, key, message.tag))
+        return found
+
+    def count(self) -> int:
+        return rocketmq_admin.count(self._server.broker, self._queue.topic, QUEUES_OF_A_TOPIC)
+
+    def bridge(self) -> dict[str, Any]:
+        return {"source": "rocketmq", "group": self._queue.group("bridge")}
+
+    def put(self, body: bytes) -> None:
+        self._queue.put([body])
+
+    def dead(self, group: str) -> list[bytes]:
+        return self._queue.dead_letters("bridge")
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+
+@contextlib.contextmanager
+def rocketmq_topic(request: pytest.FixtureRequest) -> Iterator[RocketMqTopic]:
+    yield RocketMqTopic(request.getfixturevalue("rocketmq"))
+
+
 Makes = Callable[[pytest.FixtureRequest], contextlib.AbstractContextManager[Any]]
-BRIDGED: dict[str, Makes] = {"redis_streams": redis_queue}
+BRIDGED: dict[str, Makes] = {"redis_streams": redis_queue, "rocketmq": rocketmq_topic}
 QUEUES: dict[str, Makes] = {**BRIDGED}
 """By name: what makes a queue for one test."""

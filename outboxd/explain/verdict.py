@@ -173,7 +173,9 @@ _TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
     (
         ("Could not resolve ", "Couldn't resolve "),
         _transport(
-            RECEIVER, "the host name of {who} is not known", "check `publishers.{name}.url` and the name server"
+            RECEIVER,
+            "the host name of {who} is not known",
+            "check its address in `publishers.{name}` and the name server",
         ),
     ),
     (

@@ -1,12 +1,9 @@
-"""The RocketMQ client, set up: its configuration, its log, and what its failures mean.
+"""The RocketMQ client, set up: its configuration, and what its failures mean."""
 
-Imported only in the process that uses it: it loads rocketmq and gRPC, and a client that was made before a fork hangs
-for ever after it.
-"""
-
-import logging
 import math
 
+from outboxd.clients.rocketmq_library import AioRpcError, ClientConfiguration, Code, Credentials, StatusCode
+from outboxd.clients.rocketmq_library import exception as raised
 from outboxd.config.schema import RocketMqServer
 from outboxd.errors import PublisherError
 from outboxd.event import (
@@ -26,22 +23,6 @@ from outboxd.event import (
 )
 from outboxd.redact import clip, redact
 
-try:
-    from grpc import StatusCode
-    from grpc.aio import AioRpcError
-    from rocketmq import ClientConfiguration, Credentials
-    from rocketmq.grpc_protocol import Code
-    from rocketmq.v5 import exception as raised
-except OSError as failure:  # it opens a log file of its own in the home directory while it is imported
-    raise PublisherError(
-        f"cannot load the RocketMQ client, which writes to ~/logs/rocketmq_python: {failure.strerror or failure} "
-        f"({failure.filename}); set HOME to a folder that can be written"
-    ) from failure
-except ImportError as failure:
-    raise PublisherError(
-        f"cannot load the RocketMQ client ({failure}); install it: pip install 'outboxd[rocketmq]'"
-    ) from failure
-
 ERROR_CHARACTERS = 300
 # What the proxy passes on from a broker that cannot take messages now; it has no code of its own for these.
 _BUSY = ("busy", "TIMEOUT_CLEAN_QUEUE", "flow control", "too many requests")
@@ -53,22 +34,11 @@ _MISCONFIGURED = (
 )  # fmt: skip
 
 
-def silence() -> None:
-    """Close the log file that the client has opened in the home directory. What matters of it, we log."""
-    logger = logging.getLogger("rocketmq-python-client")
-    for handler in list(logger.handlers):
-        logger.removeHandler(handler)
-        handler.close()
-    logger.addHandler(logging.NullHandler())
-    logger.setLevel(logging.CRITICAL + 1)
-
-
 def configuration(server: RocketMqServer) -> ClientConfiguration:
     """What every client is made with. Raises PublisherError for endpoints that it cannot use.
 
     The time-out for what the client asks on its own account is in whole seconds, rounded up: it cannot have others.
     """
-    silence()
     credentials = Credentials(server.access_key, server.secret_key)
     try:
         return ClientConfiguration(

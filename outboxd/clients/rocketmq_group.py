@@ -14,27 +14,26 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import Any
 
-from rocketmq import FilterExpression, Message, SimpleConsumer
-from rocketmq.grpc_protocol import (
+from outboxd.clients.rocketmq import configuration, text_of
+from outboxd.clients.rocketmq_library import (
     AckMessageRequest,
     ChangeInvisibleDurationRequest,
     Code,
+    FilterExpression,
     ForwardMessageToDeadLetterQueueRequest,
+    Message,
+    MessageQueue,
+    MessagingResultChecker,
     ReceiveMessageRequest,
+    SimpleConsumer,
 )
-from rocketmq.v5.model.topic_route import MessageQueue
-from rocketmq.v5.util import MessagingResultChecker
-
-from outboxd.clients.rocketmq import configuration, text_of
-from outboxd.clients.rocketmq_server import find_route, renew
+from outboxd.clients.rocketmq_server import find_route, introduce, renew
 from outboxd.config.schema import RocketMqServer
 from outboxd.errors import SubscriptionError
 
 POLL_S = 5
 """How long the server keeps a question open; it takes 5 s to 20 s. What comes again it gives to new questions only."""
 MOST_AT_ONCE = 32
-SHORTEST_INVISIBLE_S = 10.0
-"""The server takes no less for messages that are received."""
 
 
 class _Consumer(SimpleConsumer):  # type: ignore[misc]  # it has no annotations
@@ -56,13 +55,14 @@ class _Consumer(SimpleConsumer):  # type: ignore[misc]  # it has no annotations
 
 
 class Group:
-    """Messages of one topic for one group. What is received and not acknowledged comes again after invisible_s.
+    """Messages of one topic for one group. What is received and not acknowledged comes again after invisible_s, which
+    the server refuses below 10 s unless it is told otherwise.
 
     All calls raise SubscriptionError when the server cannot be asked.
     """
 
     def __init__(self, server: RocketMqServer, topic: str, group: str, invisible_s: float) -> None:
-        self.invisible_s = max(invisible_s, SHORTEST_INVISIBLE_S)
+        self.invisible_s = invisible_s
         self._topic = topic
         self._group = group
         self._namespace = server.namespace or ""
@@ -132,22 +132,20 @@ class Group:
 
     def _start(self) -> None:
         """Before the server has heard who we are, it gives us nothing."""
-        if self._consumer.is_running and self._consumer.queues and self._consumer.is_known.is_set():
+        consumer = self._consumer
+        if consumer.is_running and consumer.queues and consumer.is_known.is_set():
             return
         try:
-            find_route(self._consumer, self._topic, self._timeout_s)
-            if not self._consumer.is_running:
-                self._consumer.startup()
-            self._consumer.route_manager.retrieve_topic_route_data(self._topic)
-            if not self._consumer.is_known.wait(self._timeout_s):
-                self._introduce()
-                raise ConnectionError("the server did not greet us in time")
+            find_route(consumer, self._topic, self._timeout_s)
+            if consumer.is_running:
+                introduce(consumer)
+            else:
+                consumer.startup()
+            consumer.route_manager.retrieve_topic_route_data(self._topic)
+            if not consumer.is_known.wait(self._timeout_s):
+                raise ConnectionError("the server did not say its settings in time")
         except Exception as error:
             raise self._failed(error) from error
-
-    def _introduce(self) -> None:
-        for endpoints in self._consumer.route_manager.get_all_endpoints().values():
-            self._consumer.on_new_endpoints(endpoints)
 
     def _ask(self, limit: int) -> None:
         """One open question for each broker: it answers for all its queues."""
@@ -231,5 +229,4 @@ class Group:
         if self._consumer.is_running:
             self._consumer.is_known.clear()
             renew(self._consumer)
-            self._introduce()
         return SubscriptionError(f"RocketMQ, topic {self._topic}, group {self._group}: {text_of(error)}")

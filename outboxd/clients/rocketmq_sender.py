@@ -13,13 +13,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
-from rocketmq import Producer
-from rocketmq.grpc_protocol import SendMessageRequest
-from rocketmq.v5.client.balancer import QueueSelector
-from rocketmq.v5.util import MessagingResultChecker
-
 from outboxd.clients.rocketmq import configuration, outcome_of
-from outboxd.clients.rocketmq_server import find_route, is_connected, renew, wrong_type
+from outboxd.clients.rocketmq_library import (
+    MessagingResultChecker,
+    Producer,
+    QueueSelector,
+    SendMessageRequest,
+)
+from outboxd.clients.rocketmq_server import find_route, introduce, is_connected, renew, wrong_type
 from outboxd.config.schema import RocketMqServer
 from outboxd.event import DELIVERED, MISCONFIGURED, THROTTLED, TIMEOUT, Dead, Outcome, Retry
 
@@ -72,6 +73,7 @@ class Sender:
         self._waiting: deque[_Send] = deque()  # until there is a route
         self._sending: dict[_Send, None] = {}
         self._is_ready = False
+        self._is_unknown = False
         self._closing = threading.Event()
         self._connecting_since_s: float | None = None
         self._answered_s = self._renewed_s = time.monotonic()
@@ -199,6 +201,9 @@ class Sender:
         try:
             _check(call.result())
             self._answered_s = time.monotonic()
+            if self._is_unknown:
+                self._is_unknown = False
+                introduce(self._producer)
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end its thread
             outcome = outcome_of(error, self.is_connected)
             self._look_after_connection(outcome)
@@ -228,6 +233,7 @@ class Sender:
         if not is_stale and now_s - self._renewed_s < CONNECT_PAUSE_S:
             return
         self._renewed_s = now_s
+        self._is_unknown = self._is_ready
         renew(self._producer, is_stale)
 
 

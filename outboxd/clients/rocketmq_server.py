@@ -4,13 +4,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from grpc import ChannelConnectivity
-from rocketmq import Producer
-from rocketmq.grpc_protocol import MessageType, QueryRouteRequest
-from rocketmq.v5.model.topic_route import MessageQueue
-from rocketmq.v5.util import MessagingResultChecker
-
 from outboxd.clients.rocketmq import configuration, outcome_of
+from outboxd.clients.rocketmq_library import (
+    ChannelConnectivity,
+    MessageQueue,
+    MessageType,
+    MessagingResultChecker,
+    Producer,
+    QueryRouteRequest,
+)
 from outboxd.config.schema import RocketMqServer
 from outboxd.errors import PublisherError
 
@@ -35,18 +37,22 @@ def find_route(client: Any, topic: str, timeout_s: float) -> Sequence[MessageQue
 
 
 def renew(client: Any, every: bool = False) -> None:
-    """Give up the connections that have failed, or every one; the next call makes new ones.
+    """Give up the connections that have failed, or every one; the next call makes new ones. The client is to be
+    introduced over them: to a server that answers, since what is written to another one is never given up.
 
-    gRPC waits up to two minutes before it tries a server again, and never gives up a connection that has died without a
-    word. What the server must know of a client it is told over its connection, so it is told again.
+    gRPC waits up to two minutes before it tries a server again, and never gives up a connection that died silently.
     """
     connections = client.rpc_client
     for endpoints, channel in connections.channels.items():
         if every or channel.channel_state(False) is ChannelConnectivity.TRANSIENT_FAILURE:
             connections.channels.remove(endpoints)
             channel.close_channel(connections.get_channel_io_loop())
-            if client.is_running:
-                client.on_new_endpoints(endpoints)
+
+
+def introduce(client: Any) -> None:
+    """Tell the servers what they must know of the client."""
+    for endpoints in client.route_manager.get_all_endpoints().values():
+        client.on_new_endpoints(endpoints)
 
 
 def is_connected(client: Any) -> bool:

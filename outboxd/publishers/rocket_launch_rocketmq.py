@@ -6,8 +6,10 @@ only in the process that publishes: it loads rocketmq.
 
 import time
 
-from rocketmq.grpc_protocol import MessageType, SendMessageRequest
-
+from outboxd.clients.rocketmq_library import (
+    MessageType,
+    SendMessageRequest,
+)
 from outboxd.clients.rocketmq_server import look_at_topic
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError

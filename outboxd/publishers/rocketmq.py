@@ -6,8 +6,10 @@ Imported only in the process that publishes: it loads rocketmq.
 
 from typing import Any
 
-from rocketmq.grpc_protocol import MessageType, SendMessageRequest
-
+from outboxd.clients.rocketmq_library import (
+    MessageType,
+    SendMessageRequest,
+)
 from outboxd.clients.rocketmq_server import look_at_topic
 from outboxd.config.schema import RocketMq
 from outboxd.event import Event

@@ -5,9 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from urllib.parse import quote
 
-from rocketmq.grpc_protocol import Encoding, SendMessageRequest
-from rocketmq.v5.util import MessageIdCodec, Misc
-
+from outboxd.clients.rocketmq_library import (
+    Encoding,
+    MessageIdCodec,
+    Misc,
+    SendMessageRequest,
+)
 from outboxd.clients.rocketmq_sender import Sender
 from outboxd.config.schema import RocketMqServer
 from outboxd.envelope import NoProtobuf

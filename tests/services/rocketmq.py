@@ -50,11 +50,13 @@ maxHashSlotNum=5000
 timerWheelSlots=100000
 diskMaxUsedSpaceRatio=99
 """
-# What the broker has of topics and groups is asked for again after a second, so that a test need not wait for it.
+# What the broker has of topics and groups is asked for again after a second, and what is hidden may come again after
+# one, so that a test need not wait for it.
 PROXY = {
     "rocketMQClusterName": "tests",
     "localServeAddr": "127.0.0.1",
     "enableTopicMessageTypeCheck": True,
+    "minInvisibleTimeMillsForRecv": 1000,
     "topicRouteServiceCacheExpiredSeconds": 1,
     "topicRouteServiceCacheRefreshSeconds": 1,
     "topicConfigCacheExpiredSeconds": 1,

@@ -26,13 +26,11 @@ class Call:
 
 
 class Mailbox:
-    """What is in flight, and what has come back. `drop` may be called from any thread, the rest from the loop's only.
-
-    Deadlines must not fall from one `add` to the next: events come with the same time-out, one after the other.
-    """
+    """What is in flight and what has come back. `drop` may be called from any thread, the rest from the loop's only."""
 
     def __init__(self) -> None:
-        self._calls: dict[Call, None] = {}  # in flight, oldest first
+        self._calls: dict[Call, None] = {}  # in flight
+        self._first_s = 0.0  # none of their deadlines is before it
         self._dropped: deque[tuple[Call, Outcome]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
@@ -44,8 +42,13 @@ class Mailbox:
     def add(self, event: Event, deadline_s: float) -> Call:
         """An event goes to the client."""
         call = Call(event, deadline_s)
+        self._first_s = min(self._first_s, deadline_s) if self._calls else deadline_s
         self._calls[call] = None
         return call
+
+    def forget(self, call: Call) -> None:
+        """The client did not take it: nothing is told of it."""
+        self._calls.pop(call, None)
 
     def drop(self, call: Call, outcome: Outcome) -> None:
         """The client has said what became of it."""
@@ -67,17 +70,17 @@ class Mailbox:
             if call in self._calls:
                 del self._calls[call]
                 outcomes.append((call.event, outcome))
-        if self._calls and next(iter(self._calls)).deadline_s <= (now_s := time.monotonic()):
+        if self._calls and self._first_s <= (now_s := time.monotonic()):
             late = [call for call in self._calls if call.deadline_s <= now_s]
             for call in late:
                 del self._calls[call]
             outcomes += [(call.event, Retry(TIMEOUT, GIVEN_UP)) for call in late]
+            self._first_s = min((call.deadline_s for call in self._calls), default=0.0)
         return outcomes
 
     def wait_on(self) -> Waits:
         """The bell, and the first deadline."""
-        first = next(iter(self._calls), None)
-        return Waits((self._bell,), (), None if first is None else first.deadline_s)
+        return Waits((self._bell,), (), self._first_s if self._calls else None)
 
     def close(self) -> None:
         """What is still in flight is forgotten."""

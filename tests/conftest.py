@@ -6,6 +6,7 @@ from hypothesis import settings
 
 pytest_plugins = [
     "tests.services.databases", "tests.services.nginx", "tests.services.packages", "tests.services.payloads",
+    "tests.services.kafka",
 ]  # fmt: skip
 
 # No deadline for one example: a loaded machine would fail tests that are right. In CI the examples are the same in

@@ -52,6 +52,13 @@ find_python() {
         "Install one, then name it: make ... PYTHON=/path/to/python3.11"
 }
 
+# Where Kafka's broker is, as tests/services/kafka.py has it; the version is the pom's own.
+kafka_classes() {
+    local version
+    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' tests/services/kafka/pom.xml)
+    echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/kafka-$version"
+}
+
 # What is missing, as Debian's package names, one a line.
 missing_packages() {
     local version
@@ -74,6 +81,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     [ -x /bin/kill ] || echo procps # the unit file names it
     command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
     command -v promtool >/dev/null || echo prometheus
+    if [ -z "${OUTBOXD_TEST_KAFKA:-}" ]; then
+        command -v java >/dev/null || echo default-jre-headless
+        [ -d "$(kafka_classes)" ] || command -v mvn >/dev/null || echo maven
+    fi
 }
 
 apt_install() ( # in a shell of its own, for the trap
@@ -128,6 +139,17 @@ make_environment() {
     echo "$wanted" >".venv/ready-to-$mode"
 }
 
+download_kafka() {
+    local classes new
+    classes=$(kafka_classes)
+    [ "$mode" = test ] && [ -z "${OUTBOXD_TEST_KAFKA:-}" ] && [ ! -d "$classes" ] || return 0
+    mkdir -p "${classes%/*}"
+    new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
+    quietly "downloading ${classes##*/}" mvn -q -B -f tests/services/kafka/pom.xml dependency:copy-dependencies \
+        -DincludeScope=runtime "-DoutputDirectory=$new"
+    mv -T "$new" "$classes"
+}
+
 python=$(find_python)
 if [ "$mode" = python ]; then
     install_packages >&2
@@ -135,4 +157,5 @@ if [ "$mode" = python ]; then
 else
     install_packages
     make_environment
+    download_kafka
 fi

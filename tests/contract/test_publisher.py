@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import ActivityGrpc, Console, Http, Null, PythonCallable
+from outboxd.config.schema import ActivityGrpc, Console, Http, Kafka, Null, PythonCallable
 from outboxd.event import Delivered, Event, Outcome, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
@@ -23,8 +23,8 @@ from tests.services.publishing import make_event as make_any_event
 from tests.services.receiver import Receiver
 from tests.services.silent import silent_server
 
-KINDS = ("console", "null", "http", "python", "grpc")
-STUCK_KINDS = ("console", "http", "python", "grpc")  # what is null never waits for anybody
+KINDS = ("console", "null", "http", "python", "grpc", "kafka")
+STUCK_KINDS = ("console", "http", "python", "grpc", "kafka")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
 ENVELOPE = b'{"event_id": "e", "event_type": "RoomCreated"}'
 """Some publishers send what an envelope says, and not the envelope: it has to be one."""
@@ -80,6 +80,17 @@ def grpc_kind(target: str) -> Iterator[Kind]:
         accepting, stuck = (
             open_publisher(ActivityGrpc(name="activity", target=one), "room_outbox", 1.0)
             for one in (target, f"127.0.0.1:{port}")
+        )
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
+def kafka_kind() -> Iterator[Kind]:
+    with silent_server(port := free_port()):
+        accepting, stuck = (
+            open_publisher(Kafka(name="m", bootstrap_servers=f"127.0.0.1:{port}", topic="t", options=options), "l", 3.0)
+            for options in ({"test.mock.num.brokers": "1"}, {})  # the client library has a broker in it
         )
         yield Kind(accepting, lambda: stuck)
         for publisher in (accepting, stuck):

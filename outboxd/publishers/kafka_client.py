@@ -62,10 +62,9 @@ def open_producer(settings: Kafka, publish_timeout_s: float, told: Callable[[Kaf
         # As Kafka's own clients choose the partition of a key.
         "partitioner": "murmur2_random",
         "log_level": LOGS_NOTHING,
-        # A broker that is back is found within a second, a topic that was made within ten.
+        # A broker that is back is found within a second; a topic that is missing is told as such after one, too.
         "reconnect.backoff.ms": 100,
         "reconnect.backoff.max.ms": 1000,
-        "topic.metadata.refresh.interval.ms": 10_000,
         "topic.metadata.propagation.max.ms": 1000,
         # A broker that has gone silent, or a connection that a firewall forgot, is given up.
         "socket.timeout.ms": 10_000,

@@ -30,7 +30,7 @@ from outboxd.publishers.api import Publisher
 from tests.services.find import free_port
 from tests.services.forking import fork_children
 from tests.services.kafka import Kafka, make_topic, read_topic
-from tests.services.publishing import collect, make_event, publish, publish_all, step
+from tests.services.publishing import collect, make_event, publish, publish_all, seconds, step
 from tests.services.silent import silent_server
 from tests.services.wait import wait_for
 
@@ -178,11 +178,14 @@ def test_an_event_above_the_topics_limit_takes_no_other_one_along(kafka: Kafka, 
 
 
 def test_a_broker_that_hangs_uses_up_the_events_time(kafka: Kafka, topic: str, opens: Opens) -> None:
-    """G4, G6: sent and not answered; afterwards the same producer works on."""
-    publisher = opens(kafka.servers, topic)
-    assert isinstance(publish(publisher, make_event(), timeout_s=3), Delivered)
+    """G4, G5, G6: sent and not answered; closing waits for nothing; afterwards the same producer works on."""
+    publisher, drained = opens(kafka.servers, topic), opens(kafka.servers, topic)
+    for one in (publisher, drained):
+        assert isinstance(publish(one, make_event(), timeout_s=3), Delivered)
     kafka.freeze(True)
     try:
+        assert drained.submit(make_event(), time.monotonic() + 3)
+        assert seconds(lambda: drained.close(time.monotonic() + 0.5)) < 0.7
         start_s = time.monotonic()
         outcome = publish(publisher, make_event(), timeout_s=3)
         assert time.monotonic() - start_s < 3.3
@@ -203,10 +206,15 @@ def test_what_hangs_is_bounded_and_its_place_comes_back(kafka: Kafka, topic: str
             taken += 1
         assert taken == publisher.capacity
         assert {type(outcome) for _, outcome in collect(publisher, taken, 5)} == {Retry}
-        assert not publisher.submit(make_event(), time.monotonic() + 3)
+        refused = make_event()
+        assert not publisher.submit(refused, time.monotonic())
+        assert publisher.collect() == []
     finally:
         kafka.freeze(False)
-    wait_for(lambda: publisher.submit(make_event(), time.monotonic() + 3) or publisher.collect(), 10, "room again")
+    until_s = time.monotonic() + 10
+    while not publisher.submit(refused, time.monotonic() + 3):
+        assert step(publisher, until_s) == [], "told of an event that it did not take, or twice of one"
+        assert time.monotonic() < until_s
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ from tests.services.certificates import make_certificates
 from tests.services.find import free_port
 from tests.services.forking import fork_children
 from tests.services.grpc_server import PROTO, GrpcServer, start_grpc_server
+from tests.services.processes import is_stopped
 from tests.services.publishing import collect, make_event, publish, publish_all, seconds
 from tests.services.silent import silent_server
 from tests.services.wait import wait_for
@@ -222,6 +223,7 @@ def test_a_server_that_hangs_uses_up_the_events_time(tmp_path: Path, opens: Open
     publisher = opens(server.target)
     assert isinstance(publish(publisher, json_event(envelope_of())), Delivered)
     server.process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: is_stopped(server.process.pid), 10, "the server to stand still")
     outcome = publish(publisher, json_event(envelope_of()), timeout_s=0.5)
     server.process.send_signal(signal.SIGCONT)
     assert isinstance(outcome, Retry)

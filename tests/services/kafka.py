@@ -143,6 +143,16 @@ def make_topic(servers: str, topic: str, partitions: int = 4, config: Mapping[st
     wait_for(lambda: topic in admin.list_topics(timeout=10).topics, 30, f"the topic {topic}")
 
 
+def count_topic(servers: str, topic: str) -> int:
+    """How many messages it has had."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "tests-count", "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=10).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in partitions)
+    finally:
+        consumer.close()
+
+
 def read_topic(servers: str, topic: str, count: int, timeout_s: float = 30) -> list[Message]:
     """All messages of the topic, which must be at least so many; a consumer's view, partition by partition."""
     consumer = Consumer({"bootstrap.servers": servers, "group.id": f"tests-{time.monotonic_ns()}", "log_level": 0})

@@ -210,10 +210,9 @@ def test_a_server_that_is_away_is_found_again(tmp_path: Path, opens: Opens) -> N
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == (CONNECT, False)
     server = start_grpc_server(tmp_path, port=server.port)
-    delivered = wait_for(
-        lambda: isinstance(publish(publisher, json_event(envelope_of())), Delivered), 5, "the publisher to reconnect"
+    wait_for(
+        lambda: isinstance(publish(publisher, json_event(envelope_of())), Delivered), 10, "the publisher to reconnect"
     )
-    assert delivered
     server.stop()
 
 

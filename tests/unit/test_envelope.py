@@ -82,8 +82,7 @@ def test_without_protobuf_nothing_is_said_against_the_event() -> None:
     program = (
         "import sys; sys.modules['google'] = None; sys.modules['google.protobuf'] = None\n"
         "from outboxd.envelope import NoProtobuf, read, to_protobuf\n"
-        "from tests.services.grpc_server import PROTO
-from tests.services.publishing import make_event\n"
+        "from tests.services.publishing import make_event\n"
         "e = make_event(envelope=b'{\"event_id\": \"e\", \"event_type\": \"t\"}')\n"
         "assert read(e).event_id == 'e'\n"
         "for action in (lambda: read(make_event(content_type='application/protobuf')), lambda: to_protobuf(e)):\n"

@@ -57,6 +57,12 @@ ADMIN_CHANGED = "admin_changed"
 ADMIN_FAILED = "admin_failed"
 METRICS_UNAVAILABLE = "metrics_unavailable"
 METRICS_AVAILABLE = "metrics_available"
+BRIDGE_RETRYABLE = "bridge_retryable"
+BRIDGE_DEAD_LETTER = "bridge_dead_letter"
+BRIDGE_HELD = "bridge_held"
+BRIDGE_RESUMED = "bridge_resumed"
+SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
+SUBSCRIPTION_AVAILABLE = "subscription_available"
 LANE_PAUSED = "lane_paused"
 LANE_RESUMED = "lane_resumed"
 CONFIG_WARNING = "config_warning"
@@ -104,6 +110,12 @@ EVENTS: Mapping[str, str] = {
     ADMIN_FAILED: "a request to the admin API ended in an exception that nothing expected; please report it",
     METRICS_UNAVAILABLE: "the metrics' folder cannot be written: events are relayed all the same, numbers are missing",
     METRICS_AVAILABLE: "the metrics' folder can be written again",
+    BRIDGE_RETRYABLE: "the bridge could not do a message; the queue delivers it again",
+    BRIDGE_DEAD_LETTER: "the bridge gave a message up: it is among the dead letters of the queue, a person decides",
+    BRIDGE_HELD: "Tencent IM fails for everything: the bridge keeps what it has and tries on, no attempt counted",
+    BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
+    SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
+    SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",
     CONFIG_WARNING: "something in the configuration was corrected or deserves a look",

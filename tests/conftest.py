@@ -6,6 +6,8 @@ from hypothesis import settings
 
 pytest_plugins = [
     "tests.services.databases", "tests.services.nginx", "tests.services.packages", "tests.services.payloads",
+    "tests.services.redis_server",
+    "tests.services.rocketmq",
     "tests.services.kafka",
 ]  # fmt: skip
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from outboxd.cli import bridge
 from outboxd.config.schema import Config, Lane, PublisherSettings, PythonCallable
 from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.redact import clip, redact
@@ -105,6 +106,7 @@ def refusals(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:
                 set_up(config.publishers[name], lane)
             except PublisherError as error:
                 yield str(error)
+    yield from bridge.refusals(config)
 
 
 def _database(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:

@@ -12,6 +12,7 @@ import click
 from outboxd import log
 from outboxd.admin.ending import end_when_told
 from outboxd.admin.sockets import Listeners, bound
+from outboxd.cli.bridge import bridge_roles
 from outboxd.cli.folder import metrics_folder
 from outboxd.cli.preflight import SIGNALS, preflight
 from outboxd.cli.reload import load_plan
@@ -108,6 +109,8 @@ def plan_of(
     the metrics.
     """
     roles = relay_roles(config, lanes, folder, until_empty)
+    if not until_empty:
+        roles += bridge_roles(config)
     if listeners is not None:
         roles.append(_admin(config, lanes, listeners, folder))
     drain_limit_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from outboxd.config import schema
@@ -55,7 +55,7 @@ def _lane(name: str, value: object, common: Section, place: Place, publishers: M
     settings = {**common.values, **own.values}
     if "lease_s" not in settings:
         settings["lease_s"] = max(_DEFAULTS.lease_s, schema.least_lease_s(_setting(settings, "publish_timeout_s")))
-    lane = schema.Lane(name=name, first=_first(name, publishers), **settings)
+    lane = schema.Lane(name=name, first=_first(name, settings.get("direct", ()), publishers), **settings)
     if lane.enabled and lane.publish_mode != "mq" and not lane.direct and "direct" not in own.bad | common.bad:
         known = f"known here: {', '.join(publishers)}" if publishers else "define one under publishers first"
         place.problem(f"names no publisher, list some in direct, here or in outbox_worker.direct ({known})")
@@ -64,9 +64,10 @@ def _lane(name: str, value: object, common: Section, place: Place, publishers: M
     return lane
 
 
-def _first(name: str, publishers: Mapping[str, object]) -> tuple[str, ...]:
-    """The wake-ups that the section rocketmq switches on are those of the lane of facts."""
-    return (LAUNCH,) if name == "room_outbox" and LAUNCH in publishers else ()
+def _first(name: str, direct: Sequence[str], publishers: Mapping[str, object]) -> tuple[str, ...]:
+    """Those that schedule wake-ups. What the section rocketmq switches on is for the lane of facts."""
+    switched_on = [LAUNCH] if name == "room_outbox" and LAUNCH in publishers else []
+    return tuple(dict.fromkeys([*switched_on, *(name for name in direct if publishers.get(name) == LAUNCH)]))
 
 
 def _check_publishers(lane: schema.Lane, place: Place, publishers: Mapping[str, object]) -> None:

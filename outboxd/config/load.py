@@ -5,6 +5,7 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from outboxd import redact
@@ -85,6 +86,8 @@ def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Conf
     kinds = {name: kind for name, kind in kinds.items() if re.fullmatch(NAME_PATTERN, name)}
     kinds |= {publisher.name: publisher.type for publisher in mq.publishers}
     lanes = read_lanes(top.get("outbox_worker"), top.get("lanes"), root, kinds)
+    longest_s = max((lane.publish_timeout_s for lane in lanes.values()), default=bridge.publish_timeout_s)
+    bridge = replace(bridge, publish_timeout_s=longest_s)
     _check_bridge(bridge, kinds, root)
     _check_urls(lanes, publishers, root)
     log = schema.Log(**section(top.get("log"), root.child("log"), LOG, schema.Log()).values)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from outboxd.config import schema
-from outboxd.config.keys import Key, boolean, entries, matching, one_of, read_text, section, whole
+from outboxd.config.keys import Key, boolean, matching, one_of, read_text, section, whole
 from outboxd.config.queue_keys import REDIS_KEY, ROCKETMQ, TOPIC, one_secret
 from outboxd.config.report import Place
 
@@ -25,12 +25,11 @@ class RocketMqSection:
 
 def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     """The section, with the publishers that it enables."""
-    own: dict[str, Any] = dict(entries(value, place))
-    outbox = section(own.pop("room_outbox", None), place.child("room_outbox"), OUTBOX, None).values
-    launch = section(own.pop("rocket_launch", None), place.child("rocket_launch"), WAKEUPS, None).values
-    _explain_older(own, place)
-    read = section(own, place, ROCKETMQ, schema.RocketMqServer()).values
+    read = section(value, place, SECTION, schema.RocketMqServer()).values
+    outbox, launch = (read.pop(name, {}) for name in ("room_outbox", "rocket_launch"))
     enabled = read.pop("enabled", False)
+    for name in OLDER:
+        read.pop(name, None)
     for name in ("access_key", "secret_key"):
         one_secret(read, name, place)
     if bool(read.get("access_key")) != bool(read.get("secret_key")):
@@ -38,10 +37,10 @@ def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     server = schema.RocketMqServer(**read)
     publishers: list[schema.PublisherSettings] = []
     if launch.get("enabled"):
-        known = {key: launch[key] for key in ("topic", "producer_group") if key in launch}
+        known = {"topic": launch["topic"]} if "topic" in launch else {}
         publishers.append(schema.RocketLaunch(name=LAUNCH, carrier="rocketmq", server=server, **known))
     if outbox.get("enabled"):
-        known = {key: outbox[key] for key in ("topic", "producer_group") if key in outbox}
+        known = {"topic": outbox["topic"]} if "topic" in outbox else {}
         publishers.append(schema.RocketMq(name=QUEUE, server=server, **known))
     if not enabled:
         for name, inner in (("room_outbox", outbox), ("rocket_launch", launch)):
@@ -51,13 +50,17 @@ def read_rocketmq(value: object, place: Place) -> RocketMqSection:
     return RocketMqSection(server, tuple(publishers), enabled, outbox)
 
 
-def _explain_older(own: dict[str, Any], place: Place) -> None:
-    """Keys of clients before RocketMQ 5: accepted, so that an older file loads, and explained."""
-    for name in ("name_servers", "name_server_domain"):
-        if own.pop(name, None):
-            place.child(name).warn(
-                "is not used: the RocketMQ 5 client speaks to the proxy, whose address belongs into rocketmq.endpoints"
-            )
+def _explain_older(value: object, place: Place) -> None:
+    """A key of clients before RocketMQ 5: accepted, so that an older file loads, and explained."""
+    if value:
+        place.warn(
+            "is not used: the RocketMQ 5 client speaks to the proxy, whose address belongs into rocketmq.endpoints"
+        )
+
+
+def _explain_producer_group(value: object, place: Place) -> None:
+    if value:
+        place.warn("is not used: producers of RocketMQ 5 are in no group")
 
 
 def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.Redis) -> schema.Bridge:
@@ -85,7 +88,7 @@ def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.
 OUTBOX: Mapping[str, Key] = {
     "enabled": boolean(),
     "topic": Key(matching(TOPIC, "no name of a topic: letters, digits, '_', '-' and '%'")),
-    "producer_group": Key(read_text),
+    "producer_group": Key(_explain_producer_group),
     "tencent_im_consumer_enabled": boolean(),
     "tencent_im_consumer_group": Key(read_text),
     "consumer_max_reconsume_times": whole(1, 1000),
@@ -93,9 +96,16 @@ OUTBOX: Mapping[str, Key] = {
 WAKEUPS: Mapping[str, Key] = {
     "enabled": boolean(),
     "topic": Key(matching(TOPIC, "no name of a topic: letters, digits, '_', '-' and '%'")),
-    "producer_group": Key(read_text),
+    "producer_group": Key(_explain_producer_group),
     "consumer_group": Key(read_text),
     "consumer_max_reconsume_times": whole(1, 1000),
+}
+OLDER = ("name_servers", "name_server_domain")
+SECTION: Mapping[str, Key] = {
+    **ROCKETMQ,
+    "room_outbox": Key(lambda value, place: section(value, place, OUTBOX, None).values),
+    "rocket_launch": Key(lambda value, place: section(value, place, WAKEUPS, None).values),
+    **dict.fromkeys(OLDER, Key(_explain_older)),
 }
 BRIDGE: Mapping[str, Key] = {
     "enabled": boolean(),

@@ -70,7 +70,6 @@ class RocketMq(PublisherSettings):
 
     server: RocketMqServer
     topic: str = "hyapp_room_outbox"
-    producer_group: str = "hyapp-room-outbox-producer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,6 @@ class RocketLaunch(PublisherSettings):
     carrier: str = "rocketmq"
     server: RocketMqServer | None = None
     topic: str = "hyapp_room_rocket_launch"
-    producer_group: str = "hyapp-room-rocket-open-producer"
     url: str | None = field(default=None, repr=False)
     key: str = "outboxd:wakeups"
 
@@ -127,7 +125,9 @@ class TencentIm(PublisherSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bridge:
-    """From a queue to Tencent IM. source: of BRIDGE_SOURCES. publisher: the name of a tencent_im publisher."""
+    """From a queue to Tencent IM. source: of BRIDGE_SOURCES. publisher: the name of a tencent_im publisher.
+    url: of Redis, which remembers what is done, too; None: the database does. publish_timeout_s: that of outbox_worker.
+    """
 
     enabled: bool = False
     source: str = "rocketmq"
@@ -139,3 +139,4 @@ class Bridge:
     publisher: str = "im"
     concurrency: int = 1
     max_reconsume_times: int = 16
+    publish_timeout_s: float = 3.0

@@ -13,6 +13,9 @@ from outboxd.config.schema import (
     PublisherSettings,
     PythonCallable,
     RedisStreams,
+    RocketLaunch,
+    RocketMq,
+    TencentIm,
 )
 from outboxd.errors import PublisherError
 from outboxd.publishers.api import Publisher
@@ -43,6 +46,18 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
             from outboxd.publishers.redis_streams import open_redis_streams
 
             return open_redis_streams(settings, publish_timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_im import open_tencent_im
+
+            return open_tencent_im(settings, lane, publish_timeout_s)
+        case RocketMq():
+            from outboxd.publishers.rocketmq import open_rocketmq
+
+            return open_rocketmq(settings, publish_timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import open_rocket_launch
+
+            return open_rocket_launch(settings, publish_timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 
@@ -76,6 +91,14 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
 
             Requests(settings, "lane")
             return try_connection(settings, timeout_s)
+        case RedisStreams():
+            from outboxd.publishers.redis_streams import try_stream
+
+            return try_stream(settings, timeout_s)
+        case TencentIm():
+            from outboxd.publishers.tencent_check import try_apps
+
+            return try_apps(settings, timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import find_target
 
@@ -85,6 +108,14 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
                 from outboxd.publishers.grpc_channel import try_channel
 
             return try_channel(settings, timeout_s)
+        case RocketMq():
+            from outboxd.publishers.rocketmq import check_rocketmq
+
+            return check_rocketmq(settings, timeout_s)
+        case RocketLaunch():
+            from outboxd.publishers.rocket_launch import check_rocket_launch
+
+            return check_rocket_launch(settings, timeout_s)
         case Kafka():
             with _extra("kafka", settings):
                 from outboxd.publishers.kafka_client import try_topic

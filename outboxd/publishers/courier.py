@@ -1,36 +1,25 @@
 """Sends events in batches through a client that blocks: one thread, one batch at a time, everything else waits.
 
-Invariants: an event comes out exactly once, by its deadline. A batch that the client does not return in time is given
-up: its outcomes are told, and nothing more is handed to the thread until it comes back.
+Invariant: an event comes out exactly once, by its deadline, also when the client does not return. Then nothing more is
+handed to its thread until it does.
 """
 
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from outboxd.event import PARKED, TIMEOUT, Event, Outcome, Retry
+from outboxd.event import EXCEPTION, PARKED, Event, Outcome, Retry
 from outboxd.publishers.api import Waits
+from outboxd.publishers.mailbox import GIVEN_UP, Call, Mailbox
+from outboxd.redact import clip, redact
 
-NOT_SENT = "not sent: the batch before it took too long"
-GIVEN_UP = "no complete answer in time"
+NOT_SENT = Retry(PARKED, "not sent: the batch before it took too long", counted=False)
+WEDGED_AFTER_S = 1.0
+"""So long beyond the deadlines of all its events a batch may take before the client is held to be lost."""
 
 Send = Callable[[Sequence[Event], float], Sequence[Outcome]]
-"""Publish events by a deadline (time.monotonic()); an outcome for each, in their order. Must not raise."""
-
-
-class _Batch:
-    """Events in the thread's hands."""
-
-    __slots__ = ("deadline_s", "events", "is_given_up", "outcomes")
-
-    def __init__(self, events: Sequence[Event], deadline_s: float) -> None:
-        self.events = events
-        self.deadline_s = deadline_s
-        self.outcomes: Sequence[Outcome] = ()
-        self.is_given_up = False
+"""Publish events by a deadline (time.monotonic()); an outcome for each, in their order."""
 
 
 class Courier:
@@ -40,12 +29,10 @@ class Courier:
         self._capacity = capacity
         self._send = send
         self._close_client = close_client
-        self._waiting: deque[tuple[Event, float]] = deque()
-        self._sending: _Batch | None = None
-        self._handed: SimpleQueue[_Batch | None] = SimpleQueue()
-        self._returned: deque[_Batch] = deque()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._lock = threading.Lock()
+        self._mailbox = Mailbox()
+        self._waiting: list[Call] = []
+        self._handed: SimpleQueue[list[Call] | None] = SimpleQueue()
+        self._busy_until_s: float | None = None  # the last deadline in the thread's hands
         self._is_closed = False
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -58,72 +45,55 @@ class Courier:
     @property
     def worn_out(self) -> bool:
         """Does the client not come back? Then the process has to go."""
-        return self._sending is not None and self._sending.is_given_up
+        busy_until_s = self._busy_until_s
+        return busy_until_s is not None and time.monotonic() > busy_until_s + WEDGED_AFTER_S
 
     def submit(self, event: Event, deadline_s: float) -> bool:
         """Add an event to the next batch."""
-        sending = 0 if self._sending is None else len(self._sending.events)
-        if len(self._waiting) + sending >= self._capacity or self._is_closed:
+        if len(self._mailbox) >= self._capacity or self._is_closed:
             return False
-        self._waiting.append((event, deadline_s))
+        self._waiting.append(self._mailbox.add(event, deadline_s, NOT_SENT))
         return True
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What has come back, and what is given up."""
-        try:
-            os.eventfd_read(self._bell)
-        except BlockingIOError:
-            pass
-        outcomes: list[tuple[Event, Outcome]] = []
-        while self._returned:
-            batch = self._returned.popleft()
-            self._sending = None
-            if not batch.is_given_up:
-                outcomes += zip(batch.events, batch.outcomes, strict=True)
-        now_s = time.monotonic()
-        batch_out = self._sending
-        if batch_out is not None and not batch_out.is_given_up and batch_out.deadline_s <= now_s:
-            batch_out.is_given_up = True
-            outcomes += [(event, Retry(TIMEOUT, GIVEN_UP)) for event in batch_out.events]
-        while self._waiting and self._waiting[0][1] <= now_s:
-            outcomes.append((self._waiting.popleft()[0], Retry(PARKED, NOT_SENT, counted=False)))
+        outcomes = self._mailbox.collect()
         self._hand_over()
         return outcomes
 
     def wait_on(self) -> Waits:
         """The bell that the thread rings, and the first deadline."""
         self._hand_over()
-        deadlines = [self._waiting[0][1]] if self._waiting else []
-        if self._sending is not None and not self._sending.is_given_up:
-            deadlines.append(self._sending.deadline_s)
-        return Waits((self._bell,), (), min(deadlines, default=None))
+        return self._mailbox.wait_on()
 
     def close(self, deadline_s: float) -> None:
         """Let the thread close the client. One that hangs in it dies with the process."""
         self._is_closed = True
-        if self._sending is not None:
-            self._sending.is_given_up = True
         self._handed.put(None)
         self._thread.join(max(0.0, deadline_s - time.monotonic()))
-        with self._lock:
-            if self._bell >= 0:
-                os.close(self._bell)
-                self._bell = -1
+        self._mailbox.close()
 
     def _hand_over(self) -> None:
-        if self._sending is None and self._waiting and not self._is_closed:
-            # The first one's deadline is the earliest: events come with the same time-out, one after the other.
-            batch = _Batch([event for event, _ in self._waiting], self._waiting[0][1])
-            self._waiting.clear()
-            self._sending = batch
+        if self._busy_until_s is not None or not self._waiting or self._is_closed:
+            return
+        batch = [call for call in self._waiting if call in self._mailbox]
+        self._waiting.clear()
+        if batch:
+            for call in batch:
+                call.late = GIVEN_UP
+            self._busy_until_s = max(call.deadline_s for call in batch)
             self._handed.put(batch)
 
     def _work(self) -> None:
         while (batch := self._handed.get()) is not None:
-            if not batch.is_given_up:
-                batch.outcomes = self._send(batch.events, batch.deadline_s)
-            self._returned.append(batch)
-            with self._lock:
-                if self._bell >= 0:
-                    os.eventfd_write(self._bell, 1)
+            # The first deadline: what is not answered by then is told as late, event by event.
+            outcomes = self._outcomes(batch, min(call.deadline_s for call in batch))
+            self._busy_until_s = None  # before the bell: whoever hears it hands over the next batch
+            self._mailbox.drop_all(zip(batch, outcomes, strict=True))
         self._close_client()
+
+    def _outcomes(self, batch: Sequence[Call], deadline_s: float) -> Sequence[Outcome]:
+        try:
+            return self._send([call.event for call in batch], deadline_s)
+        except Exception as error:  # noqa: BLE001  the thread must go on, whatever the client thinks of
+            return [Retry(EXCEPTION, clip(redact(f"{type(error).__name__}: {error}"), 300))] * len(batch)

@@ -2,8 +2,8 @@
 
 An event goes on until no publisher is left to try: all accepted → Delivered; the rest refused → Dead; else Retry, and
 `published_to` remembers who is done with it, so that the next attempt asks only the others. Each publisher has a queue,
-a breaker, a rate and a pause of its own: one publisher's outage never holds up another. Publishers, and what judges
-them, are handed in.
+a breaker, a rate and a pause of its own: one publisher's outage never holds up another. Some are first: the others get
+an event when the first ones are done with it, and not before. Publishers, and what judges them, are handed in.
 """
 
 from collections import deque
@@ -32,6 +32,7 @@ class Fanout:
         self._timeout_s = timeout_s
         self._only = self.routes[0] if len(self.routes) == 1 else None
         self._finished: list[tuple[Item, Outcome]] = []
+        self._is_ending = False
 
     def offer(self, items: Iterable[Item]) -> int:
         """Take items in; how many no publisher wants (those are delivered)."""
@@ -39,6 +40,7 @@ class Fanout:
         for item in items:
             event = item.event
             done = _names(event.published_to) if event.published_to else ()
+            waits = False  # for a first one to be done with it
             for route in self.routes:
                 if not route.wants(event.event_type):
                     continue
@@ -47,8 +49,11 @@ class Fanout:
                     item.accepted += (route.name,)
                 elif f"!{route.name}" in done:
                     item.refused += (route.name,)
+                elif waits and not route.is_first:
+                    item.later += (route,)
                 else:
                     route.waiting.append(item)
+                    waits = waits or route.is_first
                     continue
                 item.open_routes -= 1
             if not item.open_routes:
@@ -112,17 +117,33 @@ class Fanout:
             item.dead = Dead(outcome.reason, f"{route.name}: {outcome.error}")
         elif item.retry is None or outcome.counted or item.retry.reason == PARKED:
             item.retry = Retry(outcome.reason, f"{route.name}: {outcome.error}", outcome.counted)
-        if not item.open_routes:
+        if not item.open_routes and not self._goes_on(item):
             self._finished.append((item, _verdict(item)))
 
-    def take_back(self, keep: Callable[[Item], bool] = lambda item: False) -> list[Item]:
-        """Items that wait leave, save those that `keep` keeps. Returned are those that nobody has been asked about; the
-        others come out of `collect` with the answers so far."""
+    def _goes_on(self, item: Item) -> bool:
+        """The first ones have answered: are others to be asked now?"""
+        later, item.later = item.later, ()
+        if not later or item.retry is not None:
+            return False
+        if self._is_ending:
+            names = ", ".join(route.name for route in later)
+            item.retry = Retry(PARKED, f"not yet handed to {names}", counted=False)
+            return False
+        item.open_routes = len(later)
+        for route in later:
+            route.waiting.append(item)
+        return True
+
+    def take_back(self, keep: Callable[[Item], bool] | None = None) -> list[Item]:
+        """Items that wait leave, save those that `keep` keeps; without it all, and nothing is handed over any more.
+        Returned are those that nobody has been asked about; the others come out of `collect` with the answers so far.
+        """
+        self._is_ending = self._is_ending or keep is None
         left: dict[int, tuple[Item, list[str]]] = {}
         for route in self.routes:
-            going = [item for item in route.waiting if not keep(item)]
+            going = [item for item in route.waiting if keep is None or not keep(item)]
             if going:
-                route.waiting = deque(item for item in route.waiting if keep(item))
+                route.waiting = deque(item for item in route.waiting if keep is not None and keep(item))
             for item in going:
                 left.setdefault(item.event.id, (item, []))[1].append(route.name)
         untouched: list[Item] = []

@@ -10,7 +10,7 @@ import time
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from outboxd.config.schema import Kafka
-from outboxd.event import CONNECT, DELIVERED, INVALID, TIMEOUT, Dead, Event, Outcome, Retry
+from outboxd.event import CONNECT, DELIVERED, INVALID, Dead, Event, Outcome, Retry
 from outboxd.message import InvalidEvent, encode
 from outboxd.publishers.api import Waits
 from outboxd.publishers.cloudevents import timestamp
@@ -95,8 +95,8 @@ class KafkaPublisher:
         outcomes = self._mailbox.collect()
         if self._trouble is not None:
             # The deadline came before the client's own time-out, which would have been told in these words.
-            late = Retry(TIMEOUT, GIVEN_UP)
-            outcomes = [(event, self._trouble if outcome == late else outcome) for event, outcome in outcomes]
+            trouble = self._trouble
+            outcomes = [(event, trouble if outcome is GIVEN_UP else outcome) for event, outcome in outcomes]
         return outcomes
 
     def wait_on(self) -> Waits:

@@ -8,25 +8,27 @@ import os
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable
 
 from outboxd.event import TIMEOUT, Event, Outcome, Retry
 from outboxd.publishers.api import Waits
 
-GIVEN_UP = "no complete answer in time"
+GIVEN_UP = Retry(TIMEOUT, "no complete answer in time")
 
 
 class Call:
-    """One event in the client's hands. The client's callback gives it back to `Mailbox.drop`."""
+    """One event in the client's hands. late: its outcome if it is given up."""
 
-    __slots__ = ("deadline_s", "event")
+    __slots__ = ("deadline_s", "event", "late")
 
-    def __init__(self, event: Event, deadline_s: float) -> None:
+    def __init__(self, event: Event, deadline_s: float, late: Outcome) -> None:
         self.event = event
         self.deadline_s = deadline_s
+        self.late = late
 
 
 class Mailbox:
-    """What is in flight and what has come back. `drop` may be called from any thread, the rest from the loop's only."""
+    """What is in flight, and what has come back. Any thread may call `drop` and `drop_all`, the rest is the loop's."""
 
     def __init__(self) -> None:
         self._calls: dict[Call, None] = {}  # in flight
@@ -39,9 +41,13 @@ class Mailbox:
         """How many are in flight."""
         return len(self._calls)
 
-    def add(self, event: Event, deadline_s: float) -> Call:
+    def __contains__(self, call: Call) -> bool:
+        """Is it in flight, and not given up?"""
+        return call in self._calls
+
+    def add(self, event: Event, deadline_s: float, late: Outcome = GIVEN_UP) -> Call:
         """An event goes to the client."""
-        call = Call(event, deadline_s)
+        call = Call(event, deadline_s, late)
         self._first_s = min(self._first_s, deadline_s) if self._calls else deadline_s
         self._calls[call] = None
         return call
@@ -52,21 +58,22 @@ class Mailbox:
 
     def drop(self, call: Call, outcome: Outcome) -> None:
         """The client has said what became of it."""
+        self.drop_all([(call, outcome)])
+
+    def drop_all(self, ended: Iterable[tuple[Call, Outcome]]) -> None:
+        """The same for many."""
         with self._lock:
             if self._bell < 0:  # closed: the number may belong to something else by now
                 return
-            if not self._dropped:  # one ring for all that is dropped before the loop looks
+            was_empty = not self._dropped
+            self._dropped.extend(ended)
+            if was_empty and self._dropped:  # one ring for all that is dropped before the loop looks
                 os.eventfd_write(self._bell, 1)
-            self._dropped.append((call, outcome))
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What has come back since the last call, and what is given up."""
-        with self._lock:
-            dropped, self._dropped = self._dropped, deque()
-            if dropped:
-                os.eventfd_read(self._bell)
         outcomes: list[tuple[Event, Outcome]] = []
-        for call, outcome in dropped:
+        for call, outcome in self._emptied():
             if call in self._calls:
                 del self._calls[call]
                 outcomes.append((call.event, outcome))
@@ -74,12 +81,20 @@ class Mailbox:
             late = [call for call in self._calls if call.deadline_s <= now_s]
             for call in late:
                 del self._calls[call]
-            outcomes += [(call.event, Retry(TIMEOUT, GIVEN_UP)) for call in late]
+            outcomes += [(call.event, call.late) for call in late]
             self._first_s = min((call.deadline_s for call in self._calls), default=0.0)
         return outcomes
 
+    def _emptied(self) -> deque[tuple[Call, Outcome]]:
+        with self._lock:
+            dropped = self._dropped
+            if dropped:
+                os.eventfd_read(self._bell)
+                self._dropped = deque()
+        return dropped
+
     def wait_on(self) -> Waits:
-        """The bell, and the first deadline."""
+        """The bell, and the first deadline, or a little before it."""
         return Waits((self._bell,), (), self._first_s if self._calls else None)
 
     def close(self) -> None:

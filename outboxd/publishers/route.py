@@ -31,15 +31,17 @@ class Gate(Protocol):
 
 
 class Item:
-    """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it."""
+    """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it.
+    later: those that are asked once the first ones have answered."""
 
-    __slots__ = ("accepted", "dead", "event", "lease_s", "open_routes", "refused", "retry", "token")
+    __slots__ = ("accepted", "dead", "event", "later", "lease_s", "open_routes", "refused", "retry", "token")
 
     def __init__(self, event: Event, token: int, lease_s: float) -> None:
         self.event = event
         self.token = token
         self.lease_s = lease_s
         self.open_routes = 0
+        self.later: tuple[Route, ...] = ()
         self.accepted: tuple[str, ...] = ()
         self.refused: tuple[str, ...] = ()
         self.retry: Retry | None = None
@@ -47,7 +49,8 @@ class Item:
 
 
 class Route:
-    """One publisher of the lane, its filter (`wants`: event_type → is it for this publisher), gate and rate."""
+    """One publisher of the lane, its filter (`wants`: event_type → is it for this publisher), gate and rate.
+    is_first: it is asked before those that are not."""
 
     def __init__(
         self,
@@ -57,8 +60,10 @@ class Route:
         wants: Callable[[str], bool],
         max_rate: float,
         max_hold_s: float,
+        is_first: bool = False,
     ) -> None:
         self.name = name
+        self.is_first = is_first
         self.publisher = publisher
         self.gate = gate
         self.wants = wants

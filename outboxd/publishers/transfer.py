@@ -16,15 +16,16 @@ KEPT_HEADERS = 128
 
 
 class Transfer:
-    """One curl handle and what it is busy with."""
+    """One curl handle and what it is busy with. kept_bytes: how much of an answer's body is worth keeping, about."""
 
     __slots__ = (
-        "_is_fresh", "answer", "body", "deadline_s", "event", "handle", "has_body", "headers", "read_bytes",
-        "started_s",
+        "_is_fresh", "_kept_bytes", "answer", "body", "deadline_s", "event", "handle", "has_body", "headers",
+        "read_bytes", "started_s",
     )  # fmt: skip
 
-    def __init__(self, handle: pycurl.Curl) -> None:
+    def __init__(self, handle: pycurl.Curl, kept_bytes: int = KEPT_BODY_BYTES) -> None:
         self.handle = handle
+        self._kept_bytes = kept_bytes
         self.event: Event
         self.deadline_s = 0.0
         self.started_s = 0.0
@@ -60,14 +61,18 @@ class Transfer:
     def write(self, data: bytes) -> int | None:
         """Called by curl with a piece of the answer's body; -1 ends the transfer."""
         self.read_bytes += len(data)
-        if len(self.answer) < KEPT_BODY_BYTES:
-            self.answer += data[:KEPT_BODY_BYTES]
+        if len(self.answer) < self._kept_bytes:
+            self.answer += data[: self._kept_bytes]
         return -1 if self.read_bytes > MAX_BODY_BYTES else None
 
     def unload(self) -> None:
         """Free what the event and its answer held."""
         del self.event
         self.body.close()
+        self.forget_answer()
+
+    def forget_answer(self) -> None:
+        """Make room for another one."""
         self.headers.clear()
         if self.read_bytes:
             self.answer.clear()

@@ -211,7 +211,9 @@ class Ledger:
         if store.renew(claimed.token, ids, self._lease_ms) < len(ids):
             held = store.held(claimed.token, ids)
             lost = {row_id for row_id in ids if row_id not in held}
-            # What is with a publisher already ends there; its settle is fenced off.
+            # What is with a publisher already ends there, and goes no further; its settle is fenced off.
+            for row_id in lost:
+                claimed.items[row_id].later = ()
             for item in self._fanout.take_back(lambda item: item.event.id not in lost or item.token != claimed.token):
                 self._flight.finish(item)
                 self._report.lost(item.event)

@@ -24,6 +24,7 @@ def open_fanout(
             wants(settings.events),
             settings.max_rate,
             lane.max_backoff_s,
+            settings.name in lane.first,
         )
         for settings in publishers
     ]

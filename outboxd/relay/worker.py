@@ -12,8 +12,9 @@ from collections.abc import Callable
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRefused, StoreUnavailable
+from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
-from outboxd.relay.drain import Drain, guard_drain
+from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter

@@ -1,4 +1,4 @@
-"""What the store's suite works with: an empty lane on each kind of database, and a way to its rows past the store."""
+"""What the suites work with: an empty lane on each kind of database and a way to its rows; every kind of publisher."""
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +13,8 @@ from outboxd.store.api import Store, Want
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import init_db
 from outboxd.store.statements import NOW
+from tests.services.grpc_server import start_grpc_server
+from tests.services.kinds import KINDS, Kind
 
 LANE = "room_outbox"
 
@@ -138,3 +140,17 @@ def want() -> Callable[..., Want]:
         return Want(**{**usual, **bounds, **changes})  # type: ignore[arg-type]  # each test's words are Want's own
 
     return make
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    """Made anew for each test, and closed behind it."""
+    yield from KINDS[request.param](request)
+
+
+@pytest.fixture(scope="session")
+def activity_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A gRPC server that accepts."""
+    server = start_grpc_server(tmp_path_factory.mktemp("grpc"), writes=False)
+    yield server.target
+    server.stop()

@@ -5,52 +5,19 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import ActivityGrpc, Console, Http, Kafka, Null, PythonCallable
+from outboxd.config.schema import Console, Null
 from outboxd.event import Delivered, Event, Outcome, Retry
 from outboxd.publishers import check, open_publisher
-from outboxd.publishers.api import Publisher
-from outboxd.publishers.console import ConsolePublisher
-from tests.services import python_targets
-from tests.services.find import free_port
-from tests.services.grpc_server import start_grpc_server
+from tests.services.kinds import KINDS, NEVER_STUCK, Kind
 from tests.services.publishing import collect, publish, publish_all, seconds, step
 from tests.services.publishing import make_event as make_any_event
-from tests.services.receiver import Receiver
-from tests.services.silent import silent_server
 
-KINDS = ("console", "null", "http", "python", "grpc", "kafka")
-STUCK_KINDS = ("console", "http", "python", "grpc", "kafka")  # what is null never waits for anybody
 TOLERANCE_S = 0.2
 ENVELOPE = b'{"event_id": "e", "event_type": "RoomCreated"}'
 """Some publishers send what an envelope says, and not the envelope: it has to be one."""
-
-
-@dataclass(frozen=True)
-class Kind:
-    """One implementation: with a far side that accepts, and with one that says nothing."""
-
-    accepting: Publisher
-    make_stuck: Callable[[], Publisher]
-
-
-@pytest.fixture
-def kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
-    """Made anew for each test, and closed behind it."""
-    make = globals()[f"{request.param}_kind"]
-    yield from make(request.getfixturevalue("activity_target")) if request.param == "grpc" else make()
-
-
-@pytest.fixture(scope="session")
-def activity_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A gRPC server that accepts."""
-    server = start_grpc_server(tmp_path_factory.mktemp("grpc"), writes=False)
-    yield server.target
-    server.stop()
 
 
 def make_event(**columns: object) -> Event:
@@ -58,80 +25,8 @@ def make_event(**columns: object) -> Event:
     return make_any_event(**{"envelope": ENVELOPE, **columns})
 
 
-def null_kind() -> Iterator[Kind]:
-    publisher = open_publisher(Null(name="nothing"), "room_outbox", 1.0)
-    yield Kind(publisher, lambda: publisher)
-    publisher.close(time.monotonic() + 1)
-
-
-def http_kind() -> Iterator[Kind]:
-    with Receiver() as receiver:
-        receiver.answer(path="/hang", hang=True)
-        urls = (receiver.url, f"http://127.0.0.1:{receiver.port}/hang")
-        settings = [Http(name="web", url=url, connections=4) for url in urls]
-        accepting, stuck = (open_publisher(one, "room_outbox", 1.0) for one in settings)
-        yield Kind(accepting, lambda: stuck)
-        for publisher in (accepting, stuck):
-            publisher.close(time.monotonic() + 1)
-
-
-def grpc_kind(target: str) -> Iterator[Kind]:
-    with silent_server(port := free_port()):
-        accepting, stuck = (
-            open_publisher(ActivityGrpc(name="activity", target=one), "room_outbox", 1.0)
-            for one in (target, f"127.0.0.1:{port}")
-        )
-        yield Kind(accepting, lambda: stuck)
-        for publisher in (accepting, stuck):
-            publisher.close(time.monotonic() + 1)
-
-
-def kafka_kind() -> Iterator[Kind]:
-    with silent_server(port := free_port()):
-        accepting, stuck = (
-            open_publisher(Kafka(name="m", bootstrap_servers=f"127.0.0.1:{port}", topic="t", options=options), "l", 3.0)
-            for options in ({"test.mock.num.brokers": "1"}, {})  # the client library has a broker in it
-        )
-        yield Kind(accepting, lambda: stuck)
-        for publisher in (accepting, stuck):
-            publisher.close(time.monotonic() + 1)
-
-
-def python_kind() -> Iterator[Kind]:
-    python_targets.gate.clear()
-    made = [
-        open_publisher(PythonCallable(name=name, target=f"tests.services.python_targets:{name}", threads=4), "l", 1.0)
-        for name in ("accept", "wait_for_gate")
-    ]
-    yield Kind(made[0], lambda: made[1])
-    python_targets.gate.set()
-    for publisher in made:
-        publisher.close(time.monotonic() + 5)
-
-
-def console_kind() -> Iterator[Kind]:
-    reading, writing = os.pipe()
-    full_reading, full_writing = os.pipe()
-    reader = threading.Thread(target=lambda: [None for _ in iter(lambda: os.read(reading, 65536), b"")])
-    reader.start()
-    os.set_blocking(full_writing, False)
-    try:
-        while True:
-            os.write(full_writing, b"x" * 4096)
-    except BlockingIOError:
-        pass
-    accepting, stuck = ConsolePublisher(writing), ConsolePublisher(full_writing)
-    yield Kind(accepting, lambda: stuck)
-    for publisher in (accepting, stuck):
-        publisher.close(time.monotonic() + 1)
-    os.close(writing)
-    reader.join(10)
-    for descriptor in (reading, full_reading, full_writing):
-        os.close(descriptor)
-
-
-every_kind = pytest.mark.parametrize("kind", KINDS, indirect=True)
-every_stuck_kind = pytest.mark.parametrize("kind", STUCK_KINDS, indirect=True)
+every_kind = pytest.mark.parametrize("kind", list(KINDS), indirect=True)
+every_stuck_kind = pytest.mark.parametrize("kind", [name for name in KINDS if name not in NEVER_STUCK], indirect=True)
 
 
 def times_seen(outcomes: list[tuple[Event, Outcome]]) -> Counter[int]:

@@ -39,13 +39,15 @@ def write_config(
     database: Section | None = None,
     supervisor: Section | None = None,
     admin: Section | None = None,
+    sections: Section | None = None,
     **worker: object,
 ) -> Config:
     """Write a configuration and read it as the daemon does. worker: keys of `outbox_worker`; without `direct` every
     publisher is a direct one. lanes: room_outbox alone unless given. admin: a socket beside the file, no TCP listener,
-    unless it says otherwise.
+    unless it says otherwise. sections: further ones, as they are.
     """
     document = {
+        **(sections or {}),
         "node_id": node_id,
         "database": {"url": database_url, **(database or {})},
         "admin": {"listen": "", "socket": str(path.with_suffix(".sock")), **(admin or {})},

@@ -63,12 +63,13 @@ class Fanned:
         max_rate: float = 0.0,
         warm: bool = True,
         wants: dict[str, Callable[[str], bool]] | None = None,
+        first: tuple[str, ...] = (),
         **breaker: float,
     ) -> None:
         self.far = {name: FarSide(capacity) for name in names}
         self.breakers = {name: Breaker(Settings(**breaker)) for name in names}  # type: ignore[arg-type]
         self.routes = {
-            name: Route(name, far, self.breakers[name], (wants or {}).get(name, _all), max_rate, 300.0)
+            name: Route(name, far, self.breakers[name], (wants or {}).get(name, _all), max_rate, 300.0, name in first)
             for name, far in self.far.items()
         }
         self.fanout = Fanout(list(self.routes.values()), TIMEOUT_S)

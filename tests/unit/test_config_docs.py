@@ -2,14 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from outboxd import redact
-from outboxd.config import admin, document, keys, lanes, load, publishers, schema
+from outboxd.config import admin, document, keys, lanes, load, publishers, queue_keys, queues, schema
 from outboxd.config.load import parse
 from outboxd.config.report import Report
 
@@ -22,7 +22,20 @@ SECRETS = {
     "webhook_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
     "admin_token": "token-of-the-administrator",
     "admin_tokens.yaml": TOKENS,
+    "redis_password": "secret-of-redis",
+    "rocketmq_access_key": "relay",
+    "rocketmq_secret_key": "secret-of-rocketmq",
+    "tencent_key": "secret-of-the-app",
 }
+OF_TYPE: dict[str, dict[str, Any]] = {
+    "redis_streams": {"type": "redis_streams"},
+    "kafka": {"type": "kafka", "bootstrap_servers": "k:1", "topic": "t"},
+    "rocket_launch": {"type": "rocket_launch"},
+    "activity_grpc": {"type": "activity_grpc", "target": "a:1"},
+    "tencent_im": {"type": "tencent_im", "apps": {"": {"sdk_app_id": 1, "identifier": "a", "secret_key": "s"}}},
+}
+"""Publishers whose keys are documented by themselves, as little as they need."""
+OF_ALL = publishers.OF_EVERY.keys()
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +58,7 @@ def rows() -> list[Row]:
 
 
 def known_keys() -> set[str]:
-    def below(path: str, table: Mapping[str, object]) -> set[str]:
+    def below(path: str, table: Iterable[str]) -> set[str]:
         return {path + name for name in table}
 
     http, python = publishers.KEYS["http"], publishers.KEYS["python"]
@@ -59,6 +72,12 @@ def known_keys() -> set[str]:
         | below("outbox_worker.", lanes.KEYS)
         | below("publishers.<name>.", named)
         | below("publishers.<name>.breaker.", keys.BREAKER)
+        | {key for kind in OF_TYPE for key in below(f"publishers.<{kind}>.", publishers.KEYS[kind].keys() - OF_ALL)}
+        | below("redis.", queue_keys.REDIS)
+        | below("rocketmq.", queues.SECTION)
+        | below("rocketmq.room_outbox.", queues.OUTBOX)
+        | below("rocketmq.rocket_launch.", queues.WAKEUPS)
+        | below("bridge.", queues.BRIDGE)
         | below("log.", keys.LOG)
     )
 
@@ -71,7 +90,19 @@ def base(key: str) -> dict[str, Any]:
         made["publishers"][name] = {"type": "console"}
     if sections[:1] == ["publishers"]:
         http, python = {"type": "http", "url": "http://h/"}, {"type": "python", "target": "a:b"}
-        made["publishers"]["hook"] = dict(python if last in ("target", "threads") else http)
+        own = OF_TYPE.get(sections[1].strip("<>"))
+        made["publishers"]["hook"] = dict(own or (python if last in ("target", "threads") else http))
+    if sections[:1] in (["rocketmq"], ["bridge"]):
+        made["redis"] = {"url": "redis://r/0"}
+        made["publishers"] |= {"im": OF_TYPE["tencent_im"], "rooms": OF_TYPE["tencent_im"]}
+        made["rocketmq"] = {"enabled": True, "room_outbox": {"enabled": True}, "rocket_launch": {"enabled": True}}
+        made["bridge"] = {"enabled": sections[:1] == ["bridge"]}
+        if last in ("tencent_im_consumer_group", "consumer_max_reconsume_times"):
+            made["rocketmq"]["room_outbox"]["tencent_im_consumer_enabled"] = True
+        place = made
+        for section in sections:
+            place = place[section]
+        place.pop(last, None)
     return made
 
 
@@ -81,7 +112,7 @@ def with_key(key: str, cell: str, tmp_path: Path) -> dict[str, Any]:
         (tmp_path / name).write_text(SECRETS.get(name, "certificate"))
     value = document.read(cell.replace("/run/secrets", str(tmp_path)), {}, Report("cell"))
     made = base(key)
-    *sections, last = key.replace("<name>", "hook").split(".")
+    *sections, last = re.sub("<[a-z_]+>", "hook", key).split(".")
     place = made
     for section in sections:
         place = place.setdefault(section, {})
@@ -90,7 +121,12 @@ def with_key(key: str, cell: str, tmp_path: Path) -> dict[str, Any]:
     if last == "client_key_file" and value:
         place["client_cert_file"] = value
     if last == "password_file" and value:
-        place["url"] = "mysql://u@h/d"
+        place["url"] = "redis://h" if sections == ["redis"] else "mysql://u@h/d"
+    if last == "publish_mode" and value != "direct":
+        made["publishers"]["bus"] = {**OF_TYPE["redis_streams"], "url": "redis://h"}
+        place["mq"] = "bus"
+    if value and (pair := re.fullmatch("(access|secret)_key(_file)?", last)) and sections == ["rocketmq"]:
+        place["secret_key" if pair[1] == "access" else "access_key"] = "its pair"
     place[last] = {**place.get(last, {}), **value} if isinstance(value, dict) else value
     return made
 
@@ -120,8 +156,10 @@ def test_the_documented_default_is_what_holds_without_the_key(row: Row, tmp_path
 def test_the_documented_example_can_be_used_and_changes_something(row: Row, tmp_path: Path) -> None:
     key = plain(row.key)
     changed = used(with_key(key, plain(row.example), tmp_path)) != used(base(key))
-    # These examples say what holds, or what the test's own file says, anyway.
-    assert changed is (key not in {"outbox_worker", "publishers", "outbox_worker.publish_mode"})
+    # These examples say what holds, or what the test's own file says, anyway; two keys are for others to read.
+    ours = {"outbox_worker", "publishers"}
+    theirs = {"rocketmq.rocket_launch.consumer_group", "rocketmq.rocket_launch.consumer_max_reconsume_times"}
+    assert changed is (key not in ours | theirs)
 
 
 def test_the_defaults_are_those_of_the_schema() -> None:
@@ -193,3 +231,32 @@ def test_the_configuration_for_systemd_takes_its_secrets_from_where_systemd_or_r
     assert config.database.password == SECRETS["database_password"]
     assert config.lanes["room_outbox"].direct == ("webhook",)
     assert config.warnings == ()
+
+
+def test_the_configuration_for_tencent_takes_its_secrets_from_files(tmp_path: Path) -> None:
+    """Every part of it is on: the queue, the bridge, the wake-ups, Tencent IM."""
+    environ: dict[str, Any] = {
+        "OUTBOXD_DATABASE_URL": "mysql://u@db/app",
+        "OUTBOXD_ROCKETMQ_ENDPOINTS": "proxy-1:8081;proxy-2:8081",
+        "OUTBOXD_TENCENT_SDK_APP_ID": "1400000001",
+    }
+    secrets = ("DATABASE_PASSWORD", "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "TENCENT_SECRET_KEY")
+    for name in secrets:
+        (tmp_path / name).write_text(f"secret-of-{name}")
+        environ[f"OUTBOXD_{name}_FILE"] = str(tmp_path / name)
+    config = load_etc("outbox.tencent.example.yaml", environ)
+    assert config.warnings == ()
+    assert (config.database.host, config.database.password) == ("db", "secret-of-DATABASE_PASSWORD")
+    im = config.publishers["im"]
+    assert isinstance(im, schema.TencentIm)
+    assert im.hosts == ("https://console.tim.qq.com", "https://adminapi.my-imcloud.com")
+    key = "secret-of-TENCENT_SECRET_KEY"
+    assert im.apps == {"": schema.TencentApp(sdk_app_id=1400000001, identifier="administrator", secret_key=key)}
+    queue = config.publishers["rocketmq"]
+    assert isinstance(queue, schema.RocketMq)
+    assert (queue.server.endpoints, queue.server.secret_key) == (
+        "proxy-1:8081;proxy-2:8081", "secret-of-ROCKETMQ_SECRET_KEY",
+    )  # fmt: skip
+    assert (config.bridge.enabled, config.bridge.source, config.bridge.publisher) == (True, "rocketmq", "im")
+    assert config.lanes["room_outbox"].publish_mode == "mq"
+    assert isinstance(config.publishers["rocket_launch"], schema.RocketLaunch)

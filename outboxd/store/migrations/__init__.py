@@ -12,7 +12,7 @@ from outboxd.store import statements
 VERSION = 1
 """Of a lane's table, in outboxd_schema. It rises with every change here that an existing table must follow."""
 
-BOOKKEEPING = {"schema": "outboxd_schema", "lanes": "outboxd_lane"}
+BOOKKEEPING = {"schema": "outboxd_schema", "lanes": "outboxd_lane", "inbox": "outboxd_inbox"}
 """Tables beside the lanes, by the names of their statements."""
 
 NO_EXPRESSION_DEFAULT = "0"

@@ -45,6 +45,16 @@ CREATE TABLE IF NOT EXISTS outboxd_lane (
   PRIMARY KEY (lane)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
 
+-- name: inbox
+CREATE TABLE IF NOT EXISTS outboxd_inbox (
+  consumer VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  app_code VARCHAR(32) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
+  event_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  done_at_ms BIGINT NOT NULL,
+  PRIMARY KEY (consumer, app_code, event_id),
+  KEY done (consumer, done_at_ms)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
+
 -- name: write_version
 INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON DUPLICATE KEY UPDATE version = :version
 

@@ -46,6 +46,15 @@ CREATE TABLE IF NOT EXISTS outboxd_lane (
   updated_at_ms INTEGER NOT NULL DEFAULT 0
 )
 
+-- name: inbox
+CREATE TABLE IF NOT EXISTS outboxd_inbox (
+  consumer TEXT NOT NULL,
+  app_code TEXT NOT NULL DEFAULT '',
+  event_id TEXT NOT NULL,
+  done_at_ms INTEGER NOT NULL,
+  PRIMARY KEY (consumer, app_code, event_id)
+) WITHOUT ROWID
+
 -- name: write_version
 INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON CONFLICT (lane) DO UPDATE SET version = :version
 

@@ -1,0 +1,120 @@
+"""The RocketMQ client, set up: its configuration, and what its failures mean."""
+
+import math
+
+from outboxd.clients.rocketmq_library import AioRpcError, ClientConfiguration, Code, Credentials, StatusCode
+from outboxd.clients.rocketmq_library import exception as raised
+from outboxd.config.schema import RocketMqServer
+from outboxd.errors import PublisherError
+from outboxd.event import (
+    CONNECT,
+    DNS,
+    INVALID,
+    MISCONFIGURED,
+    REJECTED,
+    RESET,
+    SERVER_ERROR,
+    THROTTLED,
+    TIMEOUT,
+    TLS,
+    UNAVAILABLE,
+    Dead,
+    Retry,
+)
+from outboxd.redact import clip, redact
+
+ERROR_CHARACTERS = 300
+# What the proxy passes on from a broker that cannot take messages now; it has no code of its own for these.
+_BUSY = ("busy", "TIMEOUT_CLEAN_QUEUE", "flow control", "too many requests")
+_AWAY = ("connect to", "SERVICE_NOT_AVAILABLE", "service not available", "No route info", "not online")
+# Refusals that no message of ours would escape, as opposed to those of this one.
+_MISCONFIGURED = (
+    Code.ILLEGAL_TOPIC, Code.ILLEGAL_ACCESS_POINT, Code.ILLEGAL_CONSUMER_GROUP, Code.CLIENT_ID_REQUIRED,
+    Code.UNRECOGNIZED_CLIENT_TYPE, Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE,
+)  # fmt: skip
+
+
+def configuration(server: RocketMqServer) -> ClientConfiguration:
+    """What every client is made with. Raises PublisherError for endpoints that it cannot use.
+
+    The time-out for what the client asks on its own account is in whole seconds, rounded up: it cannot have others.
+    """
+    credentials = Credentials(server.access_key, server.secret_key)
+    try:
+        return ClientConfiguration(
+            server.endpoints, credentials, server.namespace or "", math.ceil(server.send_timeout_s)
+        )
+    except Exception as error:  # what it cannot parse it fails on somewhere
+        raise PublisherError(
+            f"cannot use the RocketMQ endpoints {server.endpoints!r}: the client takes one name, or IPv4 addresses "
+            "with ';' between them, each with its port"
+        ) from error
+
+
+def outcome_of(error: BaseException, is_connected: bool) -> Retry | Dead:
+    """What a failed send means for its event. is_connected: is there a connection to the proxy?"""
+    if isinstance(error, AioRpcError):
+        return _outcome_of_call(error, is_connected)
+    if isinstance(error, raised.ClientException):
+        return _outcome_of_answer(error)
+    if is_connected:
+        return Retry(RESET, f"the call ended without an answer: {text_of(error)}")
+    return Retry(CONNECT, f"no connection: {text_of(error)}", counted=False)
+
+
+def text_of(error: BaseException) -> str:
+    """Fit to be shown."""
+    text = (error.details() if isinstance(error, AioRpcError) else str(error)) or type(error).__name__
+    text = text.partition("\nFor more information")[0]  # a general address
+    return clip(redact(text), ERROR_CHARACTERS)
+
+
+def _outcome_of_call(error: AioRpcError, is_connected: bool) -> Retry | Dead:
+    """gRPC's own failures: no answer of the proxy."""
+    text = text_of(error)
+    match error.code():
+        case StatusCode.UNAVAILABLE:
+            lower = text.lower()
+            if "tls handshake" in lower or "ssl" in lower:
+                return Retry(TLS, text, counted=False)
+            if "errors resolving" in lower or "dns" in lower:
+                return Retry(DNS, text, counted=False)
+            return Retry(CONNECT, text, counted=False)
+        case StatusCode.DEADLINE_EXCEEDED if is_connected:
+            return Retry(TIMEOUT, f"no complete answer in time: {text}")
+        case StatusCode.DEADLINE_EXCEEDED:
+            return Retry(CONNECT, f"not connected in time: {text}", counted=False)
+        case StatusCode.UNAUTHENTICATED | StatusCode.PERMISSION_DENIED | StatusCode.UNIMPLEMENTED:
+            return Retry(MISCONFIGURED, text, counted=False)
+        case StatusCode.RESOURCE_EXHAUSTED:
+            return Retry(THROTTLED, text, counted=False)
+        case StatusCode.CANCELLED:
+            return Retry(RESET, f"the call ended without an answer: {text}")
+    return Retry(SERVER_ERROR, text)
+
+
+def _outcome_of_answer(error: raised.ClientException) -> Retry | Dead:
+    """The proxy's refusals."""
+    text = text_of(error)
+    match error:
+        case raised.UnauthorizedException() | raised.ForbiddenException() | raised.NotFoundException():
+            return Retry(MISCONFIGURED, text, counted=False)
+        case raised.PaymentRequiredException() | raised.UnsupportedException():
+            return Retry(MISCONFIGURED, text, counted=False)
+        case raised.TooManyRequestsException():
+            return Retry(THROTTLED, text, counted=False)
+        case raised.BadRequestException() if error.code in _MISCONFIGURED:
+            return Retry(MISCONFIGURED, text, counted=False)
+        case raised.BadRequestException():
+            return Dead(REJECTED, text)
+        case raised.PayloadTooLargeException() | raised.RequestHeaderFieldsTooLargeException():
+            return Dead(INVALID, text)
+        case raised.PayloadEmptyException():
+            return Dead(INVALID, text)
+        case raised.ProxyTimeoutException():
+            return Retry(TIMEOUT, text)
+    if any(word in text for word in _BUSY):
+        return Retry(THROTTLED, text, counted=False)
+    if error.code == Code.HA_NOT_AVAILABLE or any(word in text for word in _AWAY):
+        return Retry(UNAVAILABLE, text, counted=False)
+    return Retry(SERVER_ERROR, text)

@@ -1,0 +1,172 @@
+"""The bridge: from the outbox through a queue to Tencent IM, by the real daemon."""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outboxd.message import encode
+from tests.services.daemon import Daemon, is_running, write_config
+from tests.services.lanes import event, table_of
+from tests.services.publishing import make_event
+from tests.services.queues import BRIDGED, BridgedQueue
+from tests.services.scrape import scrape, total
+from tests.services.tencent import TencentServer
+from tests.services.tencent_rooms import APP, KEYS
+from tests.services.tencent_state import ADMIN
+
+GROUP = "hyapp-room-im-bridge"
+WORKER = "im_bridge-01"
+
+
+@pytest.fixture(params=sorted(BRIDGED))
+def queue(request: pytest.FixtureRequest) -> Iterator[BridgedQueue]:
+    """One of each kind that the bridge reads, empty."""
+    with BRIDGED[request.param](request) as made:
+        yield made
+
+
+@pytest.fixture
+def im() -> Iterator[TencentServer]:
+    """Tencent IM. Whatever happens, nobody speaks to it against its protocol."""
+    with TencentServer(KEYS) as server:
+        yield server
+        assert server.mistakes == []
+
+
+def row(event_type: str, number: int, room: str = "room-1", app: str = "app", **body: object) -> dict[str, object]:
+    """As the room service writes it."""
+    event_id = f"e-{number}"
+    envelope = {"event_id": event_id, "event_type": event_type, "room_id": room, "app_code": app, "body": body}
+    return event(
+        event_id=event_id, event_type=event_type, room_id=room, app_code=app, envelope=json.dumps(envelope).encode()
+    )
+
+
+@contextmanager
+def running(queue: BridgedQueue, im: TencentServer, url: str, folder: Path, **bridge: object) -> Iterator[Any]:
+    """The daemon, and its lane's table: mode mq, with a bridge."""
+    app = {"sdk_app_id": APP, "identifier": ADMIN, "secret_key": KEYS[APP]}
+    tencent = {"type": "tencent_im", "base_url": im.url, "apps": {"app": app}, "silent_events": ["RoomHeatChanged"]}
+    sections = {**queue.sections(), "bridge": {**queue.bridge(), "enabled": True, **bridge}}
+    config = write_config(
+        folder / "outbox.yaml", url, {**queue.publishers(), "im": tencent}, sections=sections,
+        publish_mode="mq", mq=queue.name, direct=[], concurrency=1, publish_timeout="2s",
+    )  # fmt: skip
+    with table_of(config) as table, Daemon(folder / "outbox.yaml", folder / "daemon.log") as daemon:
+        yield table, daemon
+        daemon.drain(2.0)
+
+
+def said(im: TencentServer, room: str = "room-1") -> Counter[str]:
+    """The event ids of a group's messages."""
+    return Counter(str(data["event_id"]) for data in im.apps[APP].data(room))
+
+
+def bridged(folder: Path) -> dict[str, int]:
+    """What has become of messages so far, as /metrics says."""
+    samples = scrape(folder / "outbox.sock")
+    results = ("done", "repeated", "again", "dead")
+    totals = {result: int(total(samples, "outboxd_bridge_messages_total", result=result)) for result in results}
+    return {result: count for result, count in totals.items() if count}
+
+
+def test_rooms_become_groups_events_messages_and_who_is_kicked_leaves(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    with running(queue, im, mysql_url, tmp_path) as (table, daemon):
+        table.insert([row("RoomCreated", 1, name="A room")])
+        daemon.wait_until(lambda: "room-1" in im.apps[APP].groups, "the group")
+        im.apps[APP].groups["room-1"].members |= {"u1", "u2"}
+        table.insert([row("RoomGiftSent", n) for n in range(10, 60)])
+        table.insert([row("RoomHeatChanged", 61), row("RoomUserKicked", 62, user_id="u1")])
+        wanted = Counter({f"e-{n}": 1 for n in (*range(10, 60), 62)})
+        daemon.wait_until(lambda: said(im) >= wanted, "all messages", timeout_s=30)
+        assert said(im) - Counter({"e-1": 1}) == wanted
+        assert im.apps[APP].groups["room-1"].members == {"u2"}
+        daemon.wait_until(table.is_done, "the outbox to be done")
+        assert table.by_status() == {"delivered": 53}
+
+
+def test_while_tencent_is_down_nothing_is_given_up_and_the_outbox_goes_on(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    """G6: two attempts are all a message has here, and the outage lasts for more tries than that."""
+    with running(queue, im, mysql_url, tmp_path, max_reconsume_times=2) as (table, daemon):
+        im.receiver.refuse()
+        im.receiver.cut()
+        table.insert([row("RoomGiftSent", n) for n in range(100)])
+        daemon.wait_until(table.is_done, "the outbox to be done")
+        daemon.wait_for("bridge_held")
+        im.receiver.listen_again()
+        daemon.wait_until(lambda: len(said(im)) == 100, "all messages", timeout_s=60)
+        daemon.wait_for("bridge_resumed")
+        assert said(im) == Counter({f"e-{n}": 1 for n in range(100)})
+        assert daemon.lines("bridge_dead_letter") == []
+    assert queue.dead(GROUP) == []
+
+
+def test_what_can_never_be_done_goes_to_the_dead_letters_and_holds_up_nobody(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    """G7: too large for Tencent, no message at all, and a tenant that nobody knows."""
+    with running(queue, im, mysql_url, tmp_path, max_reconsume_times=1) as (table, daemon):
+        queue.put(b"no message")
+        table.insert([row("RoomGiftSent", 1, text="x" * 13_000), row("RoomGiftSent", 2, app="nobody")])
+        table.insert([row("RoomGiftSent", n) for n in range(10, 40)])
+        daemon.wait_until(lambda: len(said(im)) == 30, "the others", timeout_s=30)
+        table.insert([row("RoomGiftSent", 50)])  # something must succeed, for it to be the tenant's own fault
+        lines = daemon.wait_for("bridge_dead_letter", 3)
+    assert {line.get("event_id") for line in lines} == {None, "e-1", "e-2"}
+    assert any("no app" in line["error"] or "app_code" in line["error"] for line in lines)
+    assert len(queue.dead(GROUP)) == 3
+
+
+def test_a_message_that_comes_again_is_not_done_again(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    """At least once is what queues promise, and relays too; a receiver sees an event once."""
+    with running(queue, im, mysql_url, tmp_path) as (table, daemon):
+        table.insert([row("RoomGiftSent", 1)])
+        daemon.wait_until(lambda: len(said(im)) == 1, "the message")
+        again = make_event(id=999, event_id="e-1", event_type="RoomGiftSent", envelope=table.row("e-1")["envelope"])
+        for _ in range(3):
+            queue.put(encode(again))
+        table.insert([row("RoomGiftSent", 2)])
+        daemon.wait_until(lambda: len(said(im)) == 2, "the next message")
+        wanted = {"done": 2, "repeated": 3}
+        daemon.wait_until(lambda: bridged(tmp_path) == wanted, "all of them to be done", timeout_s=30)
+        assert said(im) == Counter({"e-1": 1, "e-2": 1})
+
+
+def test_a_bridge_that_is_killed_loses_nothing(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    """G1: what it had in hand comes again, to the next one."""
+    with running(queue, im, mysql_url, tmp_path) as (table, daemon):
+        im.behave("send_group_msg", hang=True)
+        table.insert([row("RoomGiftSent", n) for n in range(50)])
+        daemon.wait_until(lambda: "send_group_msg" in im.commands(), "a message on its way")
+        os.kill(daemon.workers(2)[WORKER], signal.SIGKILL)
+        im.forget_rules()
+        daemon.wait_until(lambda: len(said(im)) == 50, "all messages", timeout_s=60)
+        daemon.wait_until(lambda: bridged(tmp_path) == {"done": 50}, "all to be acknowledged", timeout_s=60)
+        assert said(im) == Counter({f"e-{n}": 1 for n in range(50)})
+
+
+def test_a_bridge_drains_in_time_while_tencent_hangs(
+    queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
+) -> None:
+    """G5: as a worker does."""
+    with running(queue, im, mysql_url, tmp_path) as (table, daemon):
+        im.behave(None, hang=True)
+        table.insert([row("RoomGiftSent", n) for n in range(5)])
+        daemon.wait_until(lambda: len(im.asked) >= 1, "a call")
+        pid = daemon.workers(2)[WORKER]
+    assert not is_running(pid)

@@ -38,13 +38,21 @@ Told = Callable[[Outcome], None]
 class _Send:
     """One message on its way."""
 
-    __slots__ = ("attempt", "deadline_s", "request", "told")
+    __slots__ = ("_told", "attempt", "deadline_s", "doubt", "request")
 
     def __init__(self, request: SendMessageRequest, deadline_s: float, told: Told) -> None:
         self.request = request
         self.deadline_s = deadline_s
-        self.told = told
+        self._told = told
         self.attempt = 0
+        self.doubt: Retry | None = None
+
+    def tell(self, outcome: Outcome) -> None:
+        """It has ended. What was blamed on it once, a repeat that never left does not put right: it may be what brings
+        the server down.
+        """
+        is_not_blamed = isinstance(outcome, Retry) and not outcome.counted
+        self._told(self.doubt if is_not_blamed and self.doubt is not None else outcome)
 
 
 class _Producer(Producer):  # type: ignore[misc]  # it has no annotations
@@ -121,6 +129,8 @@ class Sender:
         closer.join(max(0.0, deadline_s - time.monotonic()))
 
     def _shut_down(self) -> None:
+        if not self._is_ready:
+            self._producer.rpc_client.stop()  # ends what the thread that connects waits for
         self._thread.join()
         try:
             self._producer.shutdown()
@@ -166,7 +176,7 @@ class Sender:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
         for send in waiting:
-            send.told(outcome)
+            send.tell(outcome)
 
     # In any thread.
 
@@ -181,13 +191,13 @@ class Sender:
                 raise ConnectionError("the topic's route is not known")
             queue = producer.selector.select_next_queue()
             if (wrong := wrong_type(self._topic, self._type, queue)) is not None:
-                send.told(Retry(MISCONFIGURED, wrong, counted=False))
+                send.tell(Retry(MISCONFIGURED, wrong, counted=False))
                 return
             call = producer.rpc_client.send_message_async(
                 queue.endpoints, send.request, producer.sign(), timeout=timeout_s
             )
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            send.told(outcome_of(error, is_connected=False))
+            send.tell(outcome_of(error, is_connected=False))
             return
         with self._lock:
             self._sending[send] = None
@@ -207,13 +217,14 @@ class Sender:
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end its thread
             outcome = outcome_of(error, self.is_connected)
             self._look_after_connection(outcome)
-        if self._is_worth_repeating(send, outcome):
+        if isinstance(outcome, Retry) and self._is_worth_repeating(send, outcome):
+            send.doubt = send.doubt or (outcome if outcome.counted else None)
             self._attempt(send)
         else:
-            send.told(outcome)
+            send.tell(outcome)
 
-    def _is_worth_repeating(self, send: _Send, outcome: Outcome) -> bool:
-        if not isinstance(outcome, Retry) or outcome.reason in (MISCONFIGURED, THROTTLED) or self._closing.is_set():
+    def _is_worth_repeating(self, send: _Send, outcome: Retry) -> bool:
+        if outcome.reason in (MISCONFIGURED, THROTTLED) or self._closing.is_set():
             return False
         return send.attempt <= self._server.retry and send.deadline_s > time.monotonic()
 

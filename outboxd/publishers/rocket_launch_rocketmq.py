@@ -10,7 +10,7 @@ from outboxd.clients.rocketmq_library import (
     MessageType,
     SendMessageRequest,
 )
-from outboxd.clients.rocketmq_server import look_at_topic
+from outboxd.clients.rocketmq_server import try_topic
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError
 from outboxd.event import Event
@@ -28,9 +28,9 @@ def open_rocketmq_launch(settings: RocketLaunch, publish_timeout_s: float) -> Se
     return SendingPublisher(_server(settings), settings.topic, MessageType.DELAY, fill)
 
 
-def check_rocketmq_launch(settings: RocketLaunch, timeout_s: float) -> str:
+def try_rocketmq_launch(settings: RocketLaunch, timeout_s: float) -> str:
     """One line on server and topic. Raises PublisherError."""
-    return look_at_topic(_server(settings), settings.topic, MessageType.DELAY, timeout_s)
+    return try_topic(_server(settings), settings.topic, MessageType.DELAY, timeout_s)
 
 
 def fill(event: Event, request: SendMessageRequest) -> None:

@@ -55,7 +55,7 @@ find_python() {
 # Where RocketMQ's server is, as tests/services/rocketmq.py has it; the version is the pom's own.
 rocketmq_classes() {
     local version
-    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' tests/services/rocketmq/pom.xml)
+    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' tests/services/rocketmq.pom.xml)
     echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/rocketmq-$version"
 }
 
@@ -146,7 +146,7 @@ download_rocketmq() {
     [ "$mode" = test ] && [ -z "${OUTBOXD_TEST_ROCKETMQ:-}" ] && [ ! -d "$classes" ] || return 0
     mkdir -p "${classes%/*}"
     new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
-    quietly "downloading ${classes##*/}" mvn -q -B -f tests/services/rocketmq/pom.xml dependency:copy-dependencies \
+    quietly "downloading ${classes##*/}" mvn -q -B -f tests/services/rocketmq.pom.xml dependency:copy-dependencies \
         -DincludeScope=runtime "-DoutputDirectory=$new"
     mv -T "$new" "$classes"
 }

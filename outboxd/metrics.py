@@ -79,11 +79,15 @@ RELEASED = Metric("outboxd_released_events", COUNTER, "Claimed events given back
 WORKER_RESTARTS = Metric(
     "outboxd_worker_restarts", COUNTER, "Worker processes replaced, by what became of the last one.", ("lane", "reason")
 )
+BRIDGE_MESSAGES = Metric(
+    "outboxd_bridge_messages", COUNTER, "Messages that the bridge has dealt with, by what became of them.", ("result",)
+)
 
 METRICS = (
     PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, PENDING_EVENTS, COUNT_CAPPED, IN_FLIGHT_EVENTS,
     OLDEST_PENDING_AGE, FAILED_EVENTS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS, LEASE_LOST,
-    EVENT_GONE, RELEASED, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, DATABASE_UP, INFO,
+    EVENT_GONE, RELEASED, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES,
+    DATABASE_UP, INFO,
 )  # fmt: skip
 """All of them. Tests see that each is documented."""
 

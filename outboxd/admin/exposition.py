@@ -23,6 +23,10 @@ from outboxd.vitals import RESTARTS, Board, SlotView, State
 _FILED = {metric.name: metric for metric in KEPT_IN_FILES}
 _STATES = ("fresh", "scheduled", "retrying", "delivering")
 _CAPPED = (*_STATES, "failed")
+BRIDGE = "im_bridge"
+"""The name of the bridge's slots, which is no lane's."""
+BRIDGED = (("done", "delivered"), ("repeated", "unmatched"), ("again", "retried"), ("dead", "dead"))
+"""What the metric calls the totals of such a slot."""
 
 
 class Exposition:
@@ -57,6 +61,7 @@ class Exposition:
             lane = self._board.name(index).rpartition("-")[0]
             if lane:  # what serves the workers has no number
                 views.setdefault(lane, []).append(self._board.read(index))
+        yield _family(metrics.BRIDGE_MESSAGES, _bridged(views.pop(BRIDGE, ())))
         totals = (
             (metrics.CLAIMED, "claimed"), (metrics.DEAD_LETTERS, "dead"), (metrics.UNMATCHED, "unmatched"),
             (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"),
@@ -118,6 +123,12 @@ def _is_readable(path: str) -> bool:
     except Exception:  # noqa: BLE001  whatever a corrupt file makes of the library
         return False
     return True
+
+
+def _bridged(seen: Sequence[SlotView]) -> Iterator[tuple[tuple[str], int]]:
+    """None on a node without a bridge."""
+    for result, total in BRIDGED if seen else ():
+        yield (result,), sum(view.total(total) for view in seen)
 
 
 def _states(lane: str, seen: Iterable[SlotView]) -> Iterator[tuple[tuple[str, str], int]]:

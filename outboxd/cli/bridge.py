@@ -84,3 +84,13 @@ def _without_inbox(config: Config) -> Iterator[str]:
         yield f"bridge: its memory of what is done is the table outboxd_inbox ({error}): run `outboxd init-db`"
     finally:
         connection.close()
+
+
+def look(config: Config) -> str:
+    """What the bridge is set up to do, for `outboxd check`; nothing is received. Raises PublisherError."""
+    for refusal in refusals(config):
+        raise PublisherError(refusal.removeprefix("bridge: "))
+    bridge = config.bridge
+    where = f"the stream {bridge.stream}" if bridge.source == "redis_streams" else f"the topic {bridge.topic}"
+    memory = "redis" if config.redis.url is not None else "outboxd_inbox"
+    return f"reads {where} as {bridge.group}, remembers in {memory}"

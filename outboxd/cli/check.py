@@ -9,7 +9,7 @@ import click
 
 from outboxd import publishers
 from outboxd.admin.access import is_closed
-from outboxd.cli import check_admin, show
+from outboxd.cli import bridge, check_admin, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
@@ -17,6 +17,7 @@ from outboxd.store import statements
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import verify
 
+CHECK_S = 5.0
 OK, FAILED, WARNING = "ok", "failed", "warning"
 
 NO_CHANGE = "UPDATE {table} SET lock_until_ms = lock_until_ms WHERE id = 0"
@@ -37,8 +38,8 @@ class Line(NamedTuple):
 def check(options: Options) -> int:
     """Check configuration, database, tables, publishers, admin role, one line each; exit 0 if all are well, else 1.
 
-    Nothing is changed and no event is sent. A write that changes nothing is tried on each table, and rolled back. An
-    HTTP publisher is connected to, without a request.
+    Nothing is changed and no event is sent. A write that changes nothing is tried on each table, and rolled back. Each
+    publisher is connected to, and asked for what it can tell without an event.
     """
     lines = []
     for line in _lines(options):
@@ -58,6 +59,12 @@ def _lines(options: Options) -> Iterator[Line]:
     for name in used:
         timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.publishers)
         yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], timeout_s))
+    if config.bridge.enabled:
+        name = config.bridge.publisher
+        if name not in used:
+            used[name] = None
+            yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], CHECK_S))
+        yield _tried("bridge", partial(bridge.look, config))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")
     yield from _admin(config)

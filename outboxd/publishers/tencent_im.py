@@ -15,6 +15,7 @@ import msgspec
 import pycurl
 
 from outboxd.config.schema import Http, TencentApp, TencentIm
+from outboxd.envelope import NoProtobuf
 from outboxd.event import (
     CONNECT,
     DELIVERED,
@@ -142,7 +143,9 @@ class TencentImPublisher:
         try:
             errand = errand_of(event, self._settings, app.identifier, self._member_control)
         except InvalidEvent as error:
-            return Dead(INVALID, clip(str(error), ERROR_CHARACTERS))
+            return Dead(INVALID, clip(redact(str(error)), ERROR_CHARACTERS))
+        except NoProtobuf as error:
+            return Retry(MISCONFIGURED, str(error), counted=False)
         return _Progress(app, course_of(errand, self._settings, app.identifier))
 
     def _first_host(self) -> str:

@@ -4,12 +4,18 @@ comes due again.
 Loads redis.
 """
 
+import contextlib
 import logging
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from outboxd.clients.redis import connect
+from outboxd.errors import SubscriptionError
+from outboxd.redact import clip, redact
 from outboxd.wakeups import InvalidWakeup, Taken, decode
 
 KEY = "outboxd:wakeups"
@@ -31,7 +37,7 @@ return due
 
 class RedisWakeups:
     """A Wakeups; see outboxd.wakeups. lease_s: how long a wake-up stays hidden once it is taken. Every call ends within
-    timeout_s (receive: and wait_s); it raises redis.exceptions.RedisError when the server cannot be asked.
+    timeout_s (receive: and wait_s); it raises SubscriptionError when the server cannot be asked.
     """
 
     def __init__(
@@ -54,8 +60,9 @@ class RedisWakeups:
         """What is due now, or as soon as something is, at the latest after wait_s."""
         until_s = time.monotonic() + wait_s
         while True:
-            members: Any = self._take(keys=[self._key], args=self._arguments)
-            taken = [one for member in members if (one := self._read(member)) is not None]
+            with self._errors():
+                members: Any = self._take(keys=[self._key], args=self._arguments)
+                taken = [one for member in members if (one := self._read(member)) is not None]
             left_s = until_s - time.monotonic()
             if taken or left_s <= 0:
                 return taken
@@ -75,7 +82,15 @@ class RedisWakeups:
 
     def done(self, taken: Taken) -> None:
         """It has had its effect."""
-        self._redis.zrem(self._key, taken.handle)  # type: ignore[arg-type]  # bytes, as made above
+        with self._errors():
+            self._redis.zrem(self._key, taken.handle)  # type: ignore[arg-type]  # bytes, as made above
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (RedisError, OSError) as error:
+            raise SubscriptionError(f"wake-ups in {self._key}: {clip(redact(str(error)), 300)}") from error
 
     def close(self) -> None:
         """What is not done comes due again when its lease is over."""

@@ -1,5 +1,6 @@
 """What every subscription promises (outboxd/bridge/api.py), asked of each of them."""
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from outboxd.bridge.api import Delivery, Subscription
+from outboxd.bridge.redis import RedisSubscription
 from outboxd.errors import SubscriptionError
 from tests.services.find import free_port
 from tests.services.publishing import seconds
+from tests.services.redis_server import client, private_redis
 from tests.services.rocketmq_queue import RocketMqQueue
 from tests.services.wait import wait_for
 
-KINDS = ("rocketmq",)
+KINDS = ("redis_streams", "rocketmq")
 PATIENCE_S = 30
 
 
@@ -52,6 +55,29 @@ def rocketmq_kind(fixture: Callable[[str], Any]) -> Iterator[Kind]:
     yield Kind(4, open_one, queue.put, lambda: queue.dead_letters("one"), unreachable)
     for subscription in opened:
         subscription.close()
+
+
+def redis_streams_kind(_: Callable[[str], Any]) -> Iterator[Kind]:
+    opened: list[RedisSubscription] = []
+    with private_redis() as server, contextlib.closing(client(server.url)) as redis:
+
+        def open_one(group: str = "one", url: str = server.url) -> Subscription:
+            consumer = f"node/im_bridge-{len(opened):02d}"
+            opened.append(RedisSubscription(url, "s", group, consumer, invisible_s=2, timeout_s=2))
+            return opened[-1]
+
+        def put(messages: Sequence[bytes]) -> None:
+            for body in messages:
+                redis.xadd("s", {b"m": body})
+
+        def dead_letters() -> list[bytes]:
+            found: Any = redis.xrange("s:one:dead")
+            return [fields[b"m"] for _, fields in found]
+
+        unreachable = partial(open_one, url=f"redis://127.0.0.1:{free_port()}/0")
+        yield Kind(2, open_one, put, dead_letters, unreachable)
+        for subscription in opened:
+            subscription.close()
 
 
 def receive(subscription: Subscription, count: int, limit: int = 10, timeout_s: float = PATIENCE_S) -> list[Delivery]:

@@ -1,10 +1,13 @@
 """The publisher for Tencent IM against a server that speaks its protocol: what arrives."""
 
+import sys
 import time
 
 import pytest
+from msgspec import structs
 
 from outboxd.config.schema import TencentApp
+from outboxd.envelope import to_protobuf
 from outboxd.event import DELIVERED, INVALID, MISCONFIGURED, Dead, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.tencent.requests import MESSAGE_BYTES
@@ -147,6 +150,29 @@ def test_nothing_about_an_event_harms_the_next_one(
     usual: dict[str, object] = {"event_type": event_type, "envelope": room_event(body={"user_id": "u-1"}).envelope}
     publish(publisher, make_event(**{**usual, **columns}))
     assert publish(publisher, room_event()) is DELIVERED
+
+
+def test_a_protobuf_envelope_makes_the_same_message(server: TencentServer, opens_im: OpensIm) -> None:
+    """Whole numbers too, which protobuf itself does not tell from others."""
+    publisher = opens_im()
+    event = room_event(body={"gift": "火箭", "count": 3, "list": [1, 2.5, None]})
+    encoded = structs.replace(
+        event, envelope=to_protobuf(event), content_type="application/x-protobuf", id=event.id + 1
+    )
+    assert [publish(publisher, one) for one in (event, encoded)] == [DELIVERED, DELIVERED]
+    first, second = server.apps[APP].data("room-1")
+    assert {**second, "outbox_id": event.id} == first
+
+
+def test_protobuf_without_its_library_is_held(
+    server: TencentServer, opens_im: OpensIm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G6: nothing is wrong with the event."""
+    monkeypatch.setitem(sys.modules, "outboxd.proto.messages", None)
+    outcome = publish(opens_im(), room_event(content_type="application/x-protobuf"))
+    assert isinstance(outcome, Retry)
+    assert (outcome.reason, outcome.counted, "pip install" in outcome.error) == (MISCONFIGURED, False, True)
+    assert server.asked == []
 
 
 def test_a_kicked_user_is_out_of_the_group(server: TencentServer, opens_im: OpensIm) -> None:

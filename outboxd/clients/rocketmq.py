@@ -108,6 +108,8 @@ def _outcome_of_answer(error: raised.ClientException) -> Retry | Dead:
             return Retry(THROTTLED, text, counted=False)
         case raised.BadRequestException() if error.code in _MISCONFIGURED:
             return Retry(MISCONFIGURED, text, counted=False)
+        case raised.BadRequestException() if error.code == Code.ILLEGAL_DELIVERY_TIME:
+            return Dead(REJECTED, f"later than the broker allows (24 h unless it is told otherwise): {text}")
         case raised.BadRequestException():
             return Dead(REJECTED, text)
         case raised.PayloadTooLargeException() | raised.RequestHeaderFieldsTooLargeException():

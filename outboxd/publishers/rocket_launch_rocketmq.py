@@ -4,8 +4,6 @@ The broker delivers at whole seconds, rounded up: a wake-up is never early, and 
 only in the process that publishes: it loads rocketmq.
 """
 
-import time
-
 from outboxd.clients.rocketmq_library import (
     MessageType,
     SendMessageRequest,
@@ -18,8 +16,6 @@ from outboxd.message import InvalidEvent
 from outboxd.publishers.rocketmq_sending import NO_KEY, SendingPublisher, encoded
 from outboxd.wakeups import encode, wakeup_of
 
-LONGEST_DELAY_S = 24 * 3600
-"""The proxy's own limit unless it was told otherwise (maxDelayTimeMills)."""
 TAG = "rocket_launch"
 
 
@@ -36,14 +32,14 @@ def try_rocketmq_launch(settings: RocketLaunch, timeout_s: float) -> str:
 def fill(event: Event, request: SendMessageRequest) -> None:
     """The event's wake-up as a message. Raises InvalidEvent."""
     wakeup = wakeup_of(event)
-    ahead_s = wakeup.launch_at_ms / 1000 - time.time()
-    if ahead_s > LONGEST_DELAY_S:
-        raise InvalidEvent(f"launch_at_ms is {ahead_s / 3600:.1f} h ahead, later than the broker allows (24 h)")
     message = request.messages[0]
     message.body = encode(wakeup)
     message.system_properties.keys.append(encoded(wakeup.command_id, NO_KEY))
     message.system_properties.tag = TAG
-    message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
+    try:
+        message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
+    except ValueError as error:
+        raise InvalidEvent(f"launch_at_ms is no time that a message can have: {error}") from error
 
 
 def _server(settings: RocketLaunch) -> RocketMqServer:

@@ -4,6 +4,7 @@ import json
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -25,6 +26,8 @@ from tests.services.wait import let_pass, wait_for
 
 EVENTS = 10_000
 PUBLISH_TIMEOUT_S = 3.0
+PATIENT_S = 10.0
+"""For a server that has just started, on a machine with other things to do."""
 
 Opens = Callable[..., Publisher]
 
@@ -54,18 +57,20 @@ def open_it(rocketmq_server: servers.RocketMq) -> Iterator[Opens]:
         publisher.close(time.monotonic() + 2)
 
 
-def publish_through_outage(publisher: Publisher, events: list[Event], outage: Iterator[None]) -> list[Retry]:
+def publish_through_outage(
+    publisher: Publisher, events: list[Event], outage: Iterator[None]
+) -> list[tuple[Event, Retry]]:
     """Publish all as a worker would, again and again until each is delivered; the outage goes on between the turns.
     The failures on the way.
     """
     waiting, delivered = list(events)[::-1], 0
-    failures: list[Retry] = []
+    failures: list[tuple[Event, Retry]] = []
     until_s = time.monotonic() + 120
     while delivered < len(events):
         assert time.monotonic() < until_s, f"{delivered} of {len(events)} delivered, {failures[-1:]}"
         if delivered > len(events) // 3:
             next(outage, None)
-        while waiting and publisher.submit(waiting[-1], time.monotonic() + PUBLISH_TIMEOUT_S):
+        while waiting and publisher.submit(waiting[-1], time.monotonic() + PATIENT_S):
             waiting.pop()
         outcomes = step(publisher, time.monotonic() + 1)
         if any(isinstance(outcome, Retry) for _, outcome in outcomes):
@@ -75,7 +80,7 @@ def publish_through_outage(publisher: Publisher, events: list[Event], outage: It
                 delivered += 1
             else:
                 assert isinstance(outcome, Retry), outcome
-                failures.append(outcome)
+                failures.append((event, outcome))
                 waiting.append(event)
     return failures
 
@@ -96,15 +101,13 @@ def test_ten_thousand_events_survive_a_broker_that_dies_and_comes_back(
             yield
         rocketmq.start()
 
-    publisher = open_it(topic)
+    publisher = open_it(topic, send_timeout_s=PATIENT_S)
     failures = publish_through_outage(publisher, events, outage())
     # Blamed are those that it died under, and those that it took too long over when it had just come back.
-    assert {(failure.reason, failure.counted) for failure in failures} <= {
-        (CONNECT, False),
-        (RESET, True),
-        (TIMEOUT, True),
-    }
-    assert sum(failure.counted for failure in failures) <= 2 * publisher.capacity
+    blamed = [(event.id, failure.reason) for event, failure in failures if failure.counted]
+    assert {reason for _, reason in blamed} <= {RESET, TIMEOUT}
+    assert max(Counter(event_id for event_id, _ in blamed).values(), default=0) <= 2
+    assert {failure.reason for _, failure in failures if not failure.counted} == {CONNECT}
     found = {}
     for message in read(rocketmq.endpoints, topic, topic, EVENTS):
         (key,) = message.keys

@@ -28,8 +28,10 @@ ERROR_CHARACTERS = 300
 # What the proxy passes on from a broker that cannot take messages now; it has no code of its own for these.
 _BUSY = ("busy", "TIMEOUT_CLEAN_QUEUE", "flow control", "too many requests")
 _AWAY = ("connect to", "SERVICE_NOT_AVAILABLE", "service not available", "No route info", "not online")
-# gRPC's words: of a connection that ended under a call, and of those that did not come about.
+# gRPC's words: of a connection that ended under a call, and of those that did not come about, which it may follow up
+# with why the one before has ended.
 _BROKEN = re.compile(r"stream removed|socket closed|recvmsg|connection reset|broken pipe|rst_stream", re.IGNORECASE)
+_NOT_CONNECTED = re.compile(r"failed to connect|errors resolving|resolution failed|empty address list", re.IGNORECASE)
 _TLS = re.compile(r"handshake failed|SSL_ERROR|certificate", re.IGNORECASE)
 _DNS = re.compile(r"errors resolving|resolution failed|lookup failed", re.IGNORECASE)
 # Refusals that no message of ours would escape, as opposed to those of this one.
@@ -78,7 +80,7 @@ def _outcome_of_call(error: AioRpcError, is_connected: bool) -> Retry | Dead:
     """gRPC's own failures: no answer of the proxy."""
     text = text_of(error)
     match error.code():
-        case StatusCode.UNAVAILABLE if _BROKEN.search(text):
+        case StatusCode.UNAVAILABLE if _BROKEN.search(text) and not _NOT_CONNECTED.search(text):
             return Retry(RESET, f"the connection ended before the answer did: {text}")
         case StatusCode.UNAVAILABLE:
             reason = TLS if _TLS.search(text) else DNS if _DNS.search(text) else CONNECT

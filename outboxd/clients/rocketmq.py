@@ -1,6 +1,7 @@
 """The RocketMQ client, set up: its configuration, and what its failures mean."""
 
 import math
+import re
 
 from outboxd.clients.rocketmq_library import AioRpcError, ClientConfiguration, Code, Credentials, StatusCode
 from outboxd.clients.rocketmq_library import exception as raised
@@ -27,6 +28,12 @@ ERROR_CHARACTERS = 300
 # What the proxy passes on from a broker that cannot take messages now; it has no code of its own for these.
 _BUSY = ("busy", "TIMEOUT_CLEAN_QUEUE", "flow control", "too many requests")
 _AWAY = ("connect to", "SERVICE_NOT_AVAILABLE", "service not available", "No route info", "not online")
+# gRPC's words: of a connection that ended under a call, and of those that did not come about, which it may follow up
+# with why the one before has ended.
+_BROKEN = re.compile(r"stream removed|socket closed|recvmsg|connection reset|broken pipe|rst_stream", re.IGNORECASE)
+_NOT_CONNECTED = re.compile(r"failed to connect|errors resolving|resolution failed|empty address list", re.IGNORECASE)
+_TLS = re.compile(r"handshake failed|SSL_ERROR|certificate", re.IGNORECASE)
+_DNS = re.compile(r"errors resolving|resolution failed|lookup failed", re.IGNORECASE)
 # Refusals that no message of ours would escape, as opposed to those of this one.
 _MISCONFIGURED = (
     Code.ILLEGAL_TOPIC, Code.ILLEGAL_ACCESS_POINT, Code.ILLEGAL_CONSUMER_GROUP, Code.CLIENT_ID_REQUIRED,
@@ -73,13 +80,11 @@ def _outcome_of_call(error: AioRpcError, is_connected: bool) -> Retry | Dead:
     """gRPC's own failures: no answer of the proxy."""
     text = text_of(error)
     match error.code():
+        case StatusCode.UNAVAILABLE if _BROKEN.search(text) and not _NOT_CONNECTED.search(text):
+            return Retry(RESET, f"the connection ended before the answer did: {text}")
         case StatusCode.UNAVAILABLE:
-            lower = text.lower()
-            if "tls handshake" in lower or "ssl" in lower:
-                return Retry(TLS, text, counted=False)
-            if "errors resolving" in lower or "dns" in lower:
-                return Retry(DNS, text, counted=False)
-            return Retry(CONNECT, text, counted=False)
+            reason = TLS if _TLS.search(text) else DNS if _DNS.search(text) else CONNECT
+            return Retry(reason, text, counted=False)
         case StatusCode.DEADLINE_EXCEEDED if is_connected:
             return Retry(TIMEOUT, f"no complete answer in time: {text}")
         case StatusCode.DEADLINE_EXCEEDED:
@@ -105,6 +110,8 @@ def _outcome_of_answer(error: raised.ClientException) -> Retry | Dead:
             return Retry(THROTTLED, text, counted=False)
         case raised.BadRequestException() if error.code in _MISCONFIGURED:
             return Retry(MISCONFIGURED, text, counted=False)
+        case raised.BadRequestException() if error.code == Code.ILLEGAL_DELIVERY_TIME:
+            return Dead(REJECTED, f"later than the broker allows (24 h unless it is told otherwise): {text}")
         case raised.BadRequestException():
             return Dead(REJECTED, text)
         case raised.PayloadTooLargeException() | raised.RequestHeaderFieldsTooLargeException():

@@ -5,9 +5,12 @@ that was made before a fork hangs for ever after it, so only the process that us
 """
 
 import logging
+import os
 
 from outboxd.errors import PublisherError
 
+# gRPC's C library writes lines of its own on standard error, among those of the log. It looks when it is loaded.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 try:
     from grpc import ChannelConnectivity, StatusCode
     from grpc.aio import AioRpcError

@@ -2,15 +2,15 @@
 
 It asks for the topic's route where it is called, and waits for it: here a thread of our own connects, and a message
 meanwhile waits. It repeats a failed send at once, up to the server's number of attempts and past any deadline, also a
-refused one: here up to the configured number, before the message's deadline, with the same message id.
+refused one: here up to the configured number, before the message's deadline, with the same message id. And it costs a
+wake-up of its thread, two futures and a signature for every message: here the client's thread is woken for many.
 """
 
+import asyncio
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
-from functools import partial
 from typing import Any
 
 from outboxd.clients.rocketmq import configuration, outcome_of
@@ -38,13 +38,21 @@ Told = Callable[[Outcome], None]
 class _Send:
     """One message on its way."""
 
-    __slots__ = ("attempt", "deadline_s", "request", "told")
+    __slots__ = ("_told", "attempt", "deadline_s", "doubt", "request")
 
     def __init__(self, request: SendMessageRequest, deadline_s: float, told: Told) -> None:
         self.request = request
         self.deadline_s = deadline_s
-        self.told = told
+        self._told = told
         self.attempt = 0
+        self.doubt: Retry | None = None
+
+    def tell(self, outcome: Outcome) -> None:
+        """It has ended. What was blamed on it once, a repeat that never left does not put right: it may be what brings
+        the server down.
+        """
+        is_not_blamed = isinstance(outcome, Retry) and not outcome.counted
+        self._told(self.doubt if is_not_blamed and self.doubt is not None else outcome)
 
 
 class _Producer(Producer):  # type: ignore[misc]  # it has no annotations
@@ -71,8 +79,12 @@ class Sender:
         self._producer = _Producer(configuration(server), topics=[topic], tls_enable=server.tls)
         self._lock = threading.Lock()
         self._waiting: deque[_Send] = deque()  # until there is a route
-        self._sending: dict[_Send, None] = {}
+        self._sending: dict[_Send, asyncio.Task[None]] = {}
+        self._loop = self._producer.rpc_client.get_channel_io_loop()
+        self._signed_at = 0
+        self._metadata: Any = None
         self._is_ready = False
+        self._is_scheduled = False
         self._is_unknown = False
         self._closing = threading.Event()
         self._connecting_since_s: float | None = None
@@ -95,21 +107,20 @@ class Sender:
         """Has the client not come back from something that it should long have ended?"""
         now_s = time.monotonic()
         with self._lock:
-            oldest = next(iter(self._sending), None)
+            oldest = next(iter(self._sending or self._waiting), None)
         since_s = self._connecting_since_s
         is_overdue = oldest is not None and oldest.deadline_s + WEDGED_S < now_s
         return is_overdue or (since_s is not None and since_s + self._server.send_timeout_s * 4 + WEDGED_S < now_s)
 
     def send(self, request: SendMessageRequest, deadline_s: float, told: Told) -> None:
-        """Send it now, or as soon as there is a route. Deadlines must not fall from one call to the next."""
+        """Send it now, or as soon as there is a route."""
         send = _Send(request, deadline_s, told)
         with self._lock:
-            while self._waiting and self._waiting[0].deadline_s <= time.monotonic():
-                self._waiting.popleft()
             if not self._is_ready:
-                self._waiting.append(send)
-                return
-        self._attempt(send)
+                while self._waiting and self._waiting[0].deadline_s <= time.monotonic():
+                    self._waiting.popleft()
+            self._waiting.append(send)
+            self._schedule()
 
     def close(self, deadline_s: float) -> None:
         """End the client by then; one that hangs dies with the process."""
@@ -121,6 +132,8 @@ class Sender:
         closer.join(max(0.0, deadline_s - time.monotonic()))
 
     def _shut_down(self) -> None:
+        if not self._is_ready:
+            self._producer.rpc_client.stop()  # ends what the thread that connects waits for
         self._thread.join()
         try:
             self._producer.shutdown()
@@ -144,7 +157,9 @@ class Sender:
                 self._closing.wait(CONNECT_PAUSE_S)
                 continue
             self._connecting_since_s = None
-            self._start_sending()
+            with self._lock:
+                self._is_ready = True
+                self._schedule()
             return
 
     def _find_topic(self) -> None:
@@ -153,67 +168,68 @@ class Sender:
             self._producer.startup()
         self._producer.route_manager.retrieve_topic_route_data(self._topic)
 
-    def _start_sending(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._is_ready = True
-                    return
-                send = self._waiting.popleft()
-            self._attempt(send)
-
     def _tell_waiting(self, outcome: Outcome) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
         for send in waiting:
-            send.told(outcome)
+            send.tell(outcome)
 
-    # In any thread.
+    def _schedule(self) -> None:
+        """With the lock held: have the client's thread send what waits, woken once for all that comes meanwhile."""
+        if self._is_ready and self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon_threadsafe(self._send_waiting)
 
-    def _attempt(self, send: _Send) -> None:
-        timeout_s = min(self._server.send_timeout_s, send.deadline_s - time.monotonic())
-        if timeout_s <= 0 or self._closing.is_set():
-            return
-        send.attempt += 1
+    # In the client's thread, which must not wait.
+
+    def _send_waiting(self) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+            self._is_scheduled = False
+            for send in waiting:
+                self._sending[send] = self._loop.create_task(self._deliver(send))
+
+    async def _deliver(self, send: _Send) -> None:
+        """Until its end or its deadline, whichever comes first."""
+        while (left_s := send.deadline_s - time.monotonic()) > 0 and not self._closing.is_set():
+            outcome = await self._attempt(send, min(self._server.send_timeout_s, left_s))
+            if not isinstance(outcome, Retry) or not self._is_worth_repeating(send, outcome):
+                send.tell(outcome)
+                break
+            send.doubt = send.doubt or (outcome if outcome.counted else None)
+        with self._lock:
+            self._sending.pop(send, None)
+
+    async def _attempt(self, send: _Send, timeout_s: float) -> Outcome:
         producer = self._producer
+        send.attempt += 1
         try:
             if producer.selector is None:
                 raise ConnectionError("the topic's route is not known")
             queue = producer.selector.select_next_queue()
             if (wrong := wrong_type(self._topic, self._type, queue)) is not None:
-                send.told(Retry(MISCONFIGURED, wrong, counted=False))
-                return
-            call = producer.rpc_client.send_message_async(
-                queue.endpoints, send.request, producer.sign(), timeout=timeout_s
-            )
-        except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            send.told(outcome_of(error, is_connected=False))
-            return
-        with self._lock:
-            self._sending[send] = None
-        call.add_done_callback(partial(self._answered, send))
-
-    def _answered(self, send: _Send, call: "Future[Any]") -> None:
-        """In the client's thread."""
-        with self._lock:
-            self._sending.pop(send, None)
-        outcome: Outcome = DELIVERED
-        try:
-            _check(call.result())
-            self._answered_s = time.monotonic()
-            if self._is_unknown:
-                self._is_unknown = False
-                introduce(self._producer)
-        except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end its thread
+                return Retry(MISCONFIGURED, wrong, counted=False)
+            stub = producer.rpc_client.retrieve_or_create_channel(queue.endpoints).async_stub
+            _check(await stub.SendMessage(send.request, metadata=self._signed(), timeout=timeout_s))
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every failure has an outcome
             outcome = outcome_of(error, self.is_connected)
             self._look_after_connection(outcome)
-        if self._is_worth_repeating(send, outcome):
-            self._attempt(send)
-        else:
-            send.told(outcome)
+            return outcome
+        self._answered_s = time.monotonic()
+        if self._is_unknown:
+            self._is_unknown = False
+            introduce(producer)
+        return DELIVERED
 
-    def _is_worth_repeating(self, send: _Send, outcome: Outcome) -> bool:
-        if not isinstance(outcome, Retry) or outcome.reason in (MISCONFIGURED, THROTTLED) or self._closing.is_set():
+    def _signed(self) -> Any:
+        """What goes with each request: it says the second at which it was signed, so it is made once a second."""
+        second = int(time.time())
+        if second != self._signed_at:
+            self._signed_at, self._metadata = second, self._producer.sign()
+        return self._metadata
+
+    def _is_worth_repeating(self, send: _Send, outcome: Retry) -> bool:
+        if outcome.reason in (MISCONFIGURED, THROTTLED) or self._closing.is_set():
             return False
         return send.attempt <= self._server.retry and send.deadline_s > time.monotonic()
 

@@ -70,7 +70,7 @@ def wrong_type(topic: str, wanted: int, queue: MessageQueue) -> str | None:
     return f"the topic {topic} takes messages of type {takes}, not {name}: make it with +message.type={name}"
 
 
-def look_at_topic(server: RocketMqServer, topic: str, message_type: int, timeout_s: float) -> str:
+def try_topic(server: RocketMqServer, topic: str, message_type: int, timeout_s: float) -> str:
     """One line on what was found; nothing is sent. Raises PublisherError."""
     start_s = time.monotonic()
     producer = Producer(configuration(server), tls_enable=server.tls)

@@ -109,13 +109,13 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
 
             return try_channel(settings, timeout_s)
         case RocketMq():
-            from outboxd.publishers.rocketmq import check_rocketmq
+            from outboxd.publishers.rocketmq import try_rocketmq
 
-            return check_rocketmq(settings, timeout_s)
+            return try_rocketmq(settings, timeout_s)
         case RocketLaunch():
-            from outboxd.publishers.rocket_launch import check_rocket_launch
+            from outboxd.publishers.rocket_launch import try_rocket_launch
 
-            return check_rocket_launch(settings, timeout_s)
+            return try_rocket_launch(settings, timeout_s)
         case Kafka():
             with _extra("kafka", settings):
                 from outboxd.publishers.kafka_client import try_topic

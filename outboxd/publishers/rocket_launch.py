@@ -18,12 +18,12 @@ def open_rocket_launch(settings: RocketLaunch, publish_timeout_s: float) -> Publ
     return open_redis_launch(settings, publish_timeout_s)
 
 
-def check_rocket_launch(settings: RocketLaunch, timeout_s: float) -> str:
+def try_rocket_launch(settings: RocketLaunch, timeout_s: float) -> str:
     """One line on the carrier. Raises PublisherError."""
     if settings.carrier == "rocketmq":
-        from outboxd.publishers.rocket_launch_rocketmq import check_rocketmq_launch
+        from outboxd.publishers.rocket_launch_rocketmq import try_rocketmq_launch
 
-        return check_rocketmq_launch(settings, timeout_s)
+        return try_rocketmq_launch(settings, timeout_s)
     from outboxd.publishers.rocket_launch_redis import try_redis_launch
 
     return try_redis_launch(settings, timeout_s)

@@ -4,13 +4,11 @@ The broker delivers at whole seconds, rounded up: a wake-up is never early, and 
 only in the process that publishes: it loads rocketmq.
 """
 
-import time
-
 from outboxd.clients.rocketmq_library import (
     MessageType,
     SendMessageRequest,
 )
-from outboxd.clients.rocketmq_server import look_at_topic
+from outboxd.clients.rocketmq_server import try_topic
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError
 from outboxd.event import Event
@@ -18,8 +16,6 @@ from outboxd.message import InvalidEvent
 from outboxd.publishers.rocketmq_sending import NO_KEY, SendingPublisher, encoded
 from outboxd.wakeups import encode, wakeup_of
 
-LONGEST_DELAY_S = 24 * 3600
-"""The proxy's own limit unless it was told otherwise (maxDelayTimeMills)."""
 TAG = "rocket_launch"
 
 
@@ -28,22 +24,22 @@ def open_rocketmq_launch(settings: RocketLaunch, publish_timeout_s: float) -> Se
     return SendingPublisher(_server(settings), settings.topic, MessageType.DELAY, fill)
 
 
-def check_rocketmq_launch(settings: RocketLaunch, timeout_s: float) -> str:
+def try_rocketmq_launch(settings: RocketLaunch, timeout_s: float) -> str:
     """One line on server and topic. Raises PublisherError."""
-    return look_at_topic(_server(settings), settings.topic, MessageType.DELAY, timeout_s)
+    return try_topic(_server(settings), settings.topic, MessageType.DELAY, timeout_s)
 
 
 def fill(event: Event, request: SendMessageRequest) -> None:
     """The event's wake-up as a message. Raises InvalidEvent."""
     wakeup = wakeup_of(event)
-    ahead_s = wakeup.launch_at_ms / 1000 - time.time()
-    if ahead_s > LONGEST_DELAY_S:
-        raise InvalidEvent(f"launch_at_ms is {ahead_s / 3600:.1f} h ahead, later than the broker allows (24 h)")
     message = request.messages[0]
     message.body = encode(wakeup)
     message.system_properties.keys.append(encoded(wakeup.command_id, NO_KEY))
     message.system_properties.tag = TAG
-    message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
+    try:
+        message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
+    except ValueError as error:
+        raise InvalidEvent(f"launch_at_ms is no time that a message can have: {error}") from error
 
 
 def _server(settings: RocketLaunch) -> RocketMqServer:

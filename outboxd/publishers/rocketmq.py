@@ -10,7 +10,7 @@ from outboxd.clients.rocketmq_library import (
     MessageType,
     SendMessageRequest,
 )
-from outboxd.clients.rocketmq_server import look_at_topic
+from outboxd.clients.rocketmq_server import try_topic
 from outboxd.config.schema import RocketMq
 from outboxd.event import Event
 from outboxd.message import encode, headers_of
@@ -24,9 +24,9 @@ def open_rocketmq(settings: RocketMq, publish_timeout_s: float) -> SendingPublis
     return SendingPublisher(settings.server, settings.topic, MessageType.NORMAL, fill)
 
 
-def check_rocketmq(settings: RocketMq, timeout_s: float) -> str:
+def try_rocketmq(settings: RocketMq, timeout_s: float) -> str:
     """One line on server and topic. Raises PublisherError."""
-    return look_at_topic(settings.server, settings.topic, MessageType.NORMAL, timeout_s)
+    return try_topic(settings.server, settings.topic, MessageType.NORMAL, timeout_s)
 
 
 def fill(event: Event, request: SendMessageRequest) -> None:

@@ -28,7 +28,7 @@ NO_TAG = re.compile(r"[\x00-\x1f\x7f-\x9f|]")
 NO_KEY = re.compile(r"[\x00-\x20\x7f-\x9f]")  # keys are stored with spaces between them
 
 Make = Callable[[Event, SendMessageRequest], None]
-"""Fills a request that has a message id, a topic and a type. Raises InvalidEvent."""
+"""Fills a request that has a message id, a topic and a type. Raises InvalidEvent and NoProtobuf."""
 
 
 class SendingPublisher:

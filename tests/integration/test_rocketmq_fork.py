@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
-    ("children", "when"), [(scaled(200, 10), ()), (scaled(200, 30), ("loaded",))], ids=["as workers", "already loaded"]
+    ("children", "when"), [(scaled(200, 5), ()), (scaled(200, 30), ("loaded",))], ids=["as workers", "already loaded"]
 )
 def test_every_child_publishes_and_leaves_no_connection(
     rocketmq: RocketMq, children: int, when: tuple[str, ...]

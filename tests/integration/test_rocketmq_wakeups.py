@@ -8,7 +8,7 @@ import pytest
 
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError, SubscriptionError
-from outboxd.event import INVALID, MISCONFIGURED, Dead, Delivered, Event, Retry
+from outboxd.event import INVALID, MISCONFIGURED, REJECTED, Dead, Delivered, Event, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
 from outboxd.wakeups import Taken, command_id
@@ -105,8 +105,11 @@ def test_what_the_broker_cannot_delay_so_long_is_dead_and_says_why(publisher: Pu
     assert isinstance(publish(publisher, ignited("near", now_ms() + 24 * HOUR_MS - 60_000)), Delivered)
     outcome = publish(publisher, ignited("far", now_ms() + 25 * HOUR_MS))
     assert isinstance(outcome, Dead)
-    assert outcome.reason == INVALID
-    assert outcome.error == "launch_at_ms is 25.0 h ahead, later than the broker allows (24 h)"
+    assert outcome.reason == REJECTED
+    assert outcome.error.startswith("later than the broker allows (24 h unless it is told otherwise): 4")
+    outcome = publish(publisher, ignited("farther", 10**18))
+    assert isinstance(outcome, Dead)
+    assert (outcome.reason, "launch_at_ms is no time" in outcome.error) == (INVALID, True)
     assert isinstance(publish(publisher, make_event(envelope=b"{}")), Dead)
 
 

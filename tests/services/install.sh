@@ -55,7 +55,7 @@ find_python() {
 # java_classes NAME: where that server is, as tests/services/NAME.py has it; the version is the pom's own.
 java_classes() {
     local version
-    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' "tests/services/$1/pom.xml")
+    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' "tests/services/$1.pom.xml")
     echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/$1-$version"
 }
 
@@ -154,7 +154,7 @@ download_java_servers() {
         [ ! -d "$classes" ] || continue
         mkdir -p "${classes%/*}"
         new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
-        quietly "downloading ${classes##*/}" mvn -q -B -f "tests/services/$name/pom.xml" dependency:copy-dependencies \
+        quietly "downloading ${classes##*/}" mvn -q -B -f "tests/services/$name.pom.xml" dependency:copy-dependencies \
             -DincludeScope=runtime "-DoutputDirectory=$new"
         mv -T "$new" "$classes"
     done

@@ -25,7 +25,7 @@ from tests.services.find import free_port, program, require
 from tests.services.processes import is_stopped
 from tests.services.wait import wait_for
 
-POM = Path(__file__).parent / "kafka" / "pom.xml"
+POM = Path(__file__).with_name("kafka.pom.xml")
 STARTUP_TIMEOUT_S = 60
 MISSING = "there is no OUTBOXD_TEST_KAFKA, and no java with Kafka's classes (tests/services/install.sh test)"
 

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import ActivityGrpc, Http, Kafka, Null, PythonCallable, RedisStreams
+from outboxd.config.schema import (
+    ActivityGrpc,
+    Http,
+    Kafka,
+    Null,
+    PythonCallable,
+    RedisStreams,
+    RocketMq,
+    RocketMqServer,
+)
 from outboxd.publishers import open_publisher
 from outboxd.publishers.api import Publisher
 from outboxd.publishers.console import ConsolePublisher
@@ -16,6 +25,7 @@ from tests.services import python_targets
 from tests.services.find import free_port
 from tests.services.receiver import Receiver
 from tests.services.redis_server import private_redis
+from tests.services.rocketmq import make_topics
 from tests.services.silent import silent_server
 from tests.services.tencent import TencentServer
 from tests.services.tencent_rooms import KEYS, im_settings
@@ -124,6 +134,21 @@ def tencent_im_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
             publisher.close(time.monotonic() + 1)
 
 
+def rocketmq_kind(request: pytest.FixtureRequest) -> Iterator[Kind]:
+    server = request.getfixturevalue("rocketmq")
+    make_topics(server, [topic := "test_contract"])
+    with silent_server(port := free_port()):
+        accepting, stuck = (
+            open_publisher(
+                RocketMq(name="queue", server=RocketMqServer(endpoints=endpoints), topic=topic), "room_outbox", 1.0
+            )
+            for endpoints in (server.endpoints, f"127.0.0.1:{port}")
+        )
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
 KINDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Kind]]] = {
     "console": console_kind,
     "null": null_kind,
@@ -133,5 +158,6 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Kind]]] = {
     "grpc": grpc_kind,
     "kafka": kafka_kind,
     "tencent_im": tencent_im_kind,
+    "rocketmq": rocketmq_kind,
 }
 NEVER_STUCK = ("null",)  # what is null never waits for anybody

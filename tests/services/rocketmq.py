@@ -22,7 +22,7 @@ from tests.services import children, rocketmq_admin
 from tests.services.find import free_port, program, require
 from tests.services.wait import wait_for
 
-POM = Path(__file__).parent / "rocketmq" / "pom.xml"
+POM = Path(__file__).with_suffix(".pom.xml")
 STARTUP_TIMEOUT_S = 90
 MISSING = "there is no OUTBOXD_TEST_ROCKETMQ, and no java with RocketMQ's classes (tests/services/install.sh test)"
 

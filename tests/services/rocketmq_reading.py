@@ -25,13 +25,16 @@ def consumer(endpoints: str, topic: str, group: str) -> Iterator[SimpleConsumer]
 
 
 def read(endpoints: str, topic: str, group: str, count: int, timeout_s: float = 30) -> list[Any]:
-    """So many messages of a topic of one queue, or those that came in time."""
+    """So many different messages of a topic of one queue, and those that came twice; or what came in time."""
     messages: list[Any] = []
+    known: set[Any] = set()
     until_s = time.monotonic() + timeout_s
     with consumer(endpoints, topic, group) as reading:
-        while len(messages) < count and time.monotonic() < until_s:
+        while len(known) < count and time.monotonic() < until_s:
             try:
-                messages += reading.receive(AT_ONCE, HIDDEN_S)
+                received = reading.receive(AT_ONCE, HIDDEN_S)
+                messages += received
+                known |= {frozenset(message.keys) or message.message_id for message in received}
             except InternalErrorException:  # the server has not heard of the consumer yet
                 time.sleep(0.05)
     return messages

@@ -1,5 +1,6 @@
 """How the Kafka producer is made, how it is tried, and what its errors mean. Loads confluent_kafka."""
 
+import re
 from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -30,6 +31,8 @@ SCAN_S = 1.2
 LOGS_NOTHING = 0
 """It would write on standard error, among the lines of the log; what matters comes through `error_cb`."""
 
+# "SSL handshake failed: ...", or, with a peer that just hangs up, "Disconnected (after 0ms in state SSL_HANDSHAKE)".
+_HANDSHAKE = re.compile(r"SSL[ _]handshake", re.IGNORECASE)
 _REFUSED = frozenset(
     {
         KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,
@@ -116,7 +119,7 @@ def trouble_of(error: KafkaError) -> Retry | None:
         return Retry(MISCONFIGURED, text, counted=False)
     if code == KafkaError._RESOLVE:
         return Retry(DNS, text, counted=False)
-    if code == KafkaError._SSL or (code == KafkaError._TRANSPORT and "SSL handshake failed" in error.str()):
+    if code == KafkaError._SSL or (code == KafkaError._TRANSPORT and _HANDSHAKE.search(error.str())):
         return Retry(TLS, text, counted=False)
     if code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
         return Retry(CONNECT, text, counted=False)

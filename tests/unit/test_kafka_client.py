@@ -63,6 +63,7 @@ def test_only_the_clients_own_limit_makes_a_dead_letter() -> None:
     [
         (KafkaError._TRANSPORT, "Connect to ipv4#1.2.3.4:9092 failed: Connection refused", CONNECT),
         (KafkaError._TRANSPORT, "SSL handshake failed: certificate verify failed", TLS),
+        (KafkaError._TRANSPORT, "Disconnected: SSL connection closed by peer (after 0ms in state SSL_HANDSHAKE)", TLS),
         (KafkaError._SSL, "handshake", TLS),
         (KafkaError._RESOLVE, "Failed to resolve", DNS),
         (KafkaError._AUTHENTICATION, "SASL authentication error", MISCONFIGURED),

@@ -9,7 +9,7 @@ export PYTHON PREFIX DESTDIR
 READY  := @tests/services/install.sh
 BIN    := .venv/bin
 # What `make test` has installed: without it a test fails, where it would be skipped otherwise.
-SERVED := OUTBOXD_TEST_REQUIRE=mysql,redis,rocketmq,nginx,http,faketime,systemd-analyze,promtool,kubernetes-validate,hadolint
+SERVED := OUTBOXD_TEST_REQUIRE=mysql,redis,rocketmq,kafka,nginx,http,faketime,systemd-analyze,promtool,kubernetes-validate,hadolint
 
 help:       ## print this list
 	@sed -n 's/^\([a-z-]*\): .*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

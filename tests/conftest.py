@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.services.databases", "tests.services.nginx", "tests.services.packages", "tests.services.payloads",
     "tests.services.redis_server",
     "tests.services.rocketmq",
+    "tests.services.kafka",
 ]  # fmt: skip
 
 # No deadline for one example: a loaded machine would fail tests that are right. In CI the examples are the same in

@@ -8,7 +8,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from outboxd.config.schema import Console, Http, PublisherSettings, PythonCallable
+from outboxd.config.schema import Console, Http, PublisherSettings, PythonCallable, TencentIm
+from outboxd.event import MISCONFIGURED as MISCONFIGURED_REASON
+from outboxd.event import Dead, Retry
+from outboxd.tencent.codes import failure_of
+from outboxd.tencent.course import AT_ODDS
 
 EVENT, RECEIVER, CONFIGURATION, WORKER, OPERATOR = "event", "receiver", "configuration", "worker", "operator"
 """Whom a failure is blamed on. Only failures blamed on the event, or on a worker that died with it, use up attempts."""
@@ -25,6 +29,8 @@ REDIRECT = "redirects are not followed: put the final address into `publishers.{
 UNAVAILABLE = frozenset({502, 503, 504})
 
 _HTTP = re.compile(r"HTTP (\d{3})\b")
+_TENCENT_AT = re.compile(r"(?:.*; )?\w+ at \S+: ")
+_TENCENT_CODE = re.compile(r"\w+: (-?\d+)\b")
 _PARKED = re.compile(r"waiting for (\w+), which (is failing|asked for a pause of (\d+) s)")
 
 
@@ -55,6 +61,11 @@ def verdict(error: str, publishers: dict[str, PublisherSettings]) -> Verdict:
     if text.startswith("held, since the receiver refuses everything: "):
         says = f"{name} refused many different events in a row, which looks like its own fault, so this one is held"
         return Verdict(RECEIVER, says, f"look at {name}: it is asked again and again with one event", name, parked=True)
+    if isinstance(settings, TencentIm):
+        if found := _TENCENT_CODE.match(text):
+            return _tencent_code(int(found[1]), text, name)
+        if found := _TENCENT_AT.match(text):  # which call, and which host
+            text = text[found.end() :]
     if found := _HTTP.match(text):
         return _answered(int(found[1]), name, settings)
     for starts, judge in _TEXTS:
@@ -85,6 +96,8 @@ def _parked(found: re.Match[str], text: str) -> Verdict:
 
 def _answered(status: int, name: str, settings: PublisherSettings | None) -> Verdict:
     permanent = settings.permanent_statuses if isinstance(settings, Http) else frozenset({400, 413, 422})
+    if isinstance(settings, TencentIm):
+        permanent = frozenset()
     who = name or "the receiver"
     if status in permanent:
         says = f"{who} answered {status}: it can never accept this event"
@@ -96,8 +109,26 @@ def _answered(status: int, name: str, settings: PublisherSettings | None) -> Ver
         return Verdict(RECEIVER, f"{who} answered {status}: it, or a proxy before it, is out of service", "", name)
     if status in MISCONFIGURED or 300 <= status < 400:
         says = f"{who} answered {status}: it refuses us, whatever the event is"
-        return Verdict(CONFIGURATION, says, MISCONFIGURED.get(status, REDIRECT).format(name=name), name)
+        todo = MISCONFIGURED.get(status, REDIRECT)
+        if isinstance(settings, TencentIm):
+            todo = "check `publishers.{name}.region`, or its base_url"
+        return Verdict(CONFIGURATION, says, todo.format(name=name), name)
     return Verdict(EVENT, f"{who} answered {status}: it failed while it handled this event", "", name)
+
+
+def _tencent_code(code: int, text: str, name: str) -> Verdict:
+    """Tencent IM answered with this code, and nothing more could be tried against it."""
+    who = name or "the receiver"
+    says = f"{who} answered with Tencent's code {code}"
+    outcome = failure_of(code, text)
+    if isinstance(outcome, Dead) and not text.endswith(AT_ODDS):
+        return Verdict(EVENT, f"{says}: it can never accept this event", "see docs/tencent-im.md", name, is_final=True)
+    if isinstance(outcome, Retry) and outcome.reason == MISCONFIGURED_REASON:
+        todo = f"check `publishers.{name}.apps` and the app's console at Tencent"
+        return Verdict(CONFIGURATION, f"{says}: it refuses us, whatever the event is", todo, name)
+    if isinstance(outcome, Retry) and not outcome.counted:
+        return Verdict(RECEIVER, f"{says}: it wants fewer calls at a time", f"see `publishers.{name}.max_rate`", name)
+    return Verdict(EVENT, f"{says}: it failed while it handled this event", "", name)
 
 
 def _other(name: str, settings: PublisherSettings | None) -> Verdict:
@@ -126,6 +157,14 @@ _UNREACHED = "the request never reached {who}"
 _UNANSWERED = ", so it may have handled the event all the same (it will see the same event_id again)"
 _TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
     (
+        ("no app for app_code ",),
+        _transport(CONFIGURATION, "{who} has no app for its app_code", "add it to `publishers.{name}.apps`"),
+    ),
+    (
+        ("protobuf is not installed",),
+        _transport(CONFIGURATION, "its envelope is protobuf, whose library is missing", "pip install 'outboxd[grpc]'"),
+    ),
+    (
         ("TLS failed: ",),
         _transport(
             RECEIVER, "no secure connection to {who} came about", "check its certificate and `publishers.{name}`"
@@ -134,7 +173,9 @@ _TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
     (
         ("Could not resolve ", "Couldn't resolve "),
         _transport(
-            RECEIVER, "the host name of {who} is not known", "check `publishers.{name}.url` and the name server"
+            RECEIVER,
+            "the host name of {who} is not known",
+            "check its address in `publishers.{name}` and the name server",
         ),
     ),
     (
@@ -166,7 +207,15 @@ _TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
         _transport(EVENT, "its payload is larger than the lane allows", "raise max_event_bytes, then replay it"),
     ),
     (
-        ("headers are ", "event_id is empty"),
+        (
+            "headers are ",
+            "event_id is empty",
+            "envelope is no EventEnvelope",
+            "too large for Tencent IM",
+            "group id ",
+            "has no room_id",
+            "RoomUserKicked",
+        ),
         _transport(EVENT, "no request can be made of it", "correct the producer; this row has to be corrected, too"),
     ),
 )

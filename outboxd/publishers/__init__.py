@@ -8,6 +8,7 @@ from outboxd.config.schema import (
     ActivityGrpc,
     Console,
     Http,
+    Kafka,
     Null,
     PublisherSettings,
     PythonCallable,
@@ -66,6 +67,11 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
                 from outboxd.publishers.activity_grpc import ActivityGrpcPublisher
 
             return ActivityGrpcPublisher(settings, publish_timeout_s)
+        case Kafka():
+            with _extra("kafka", settings):
+                from outboxd.publishers.kafka import KafkaPublisher
+
+            return KafkaPublisher(settings, lane, publish_timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
 
 
@@ -110,6 +116,11 @@ def check(settings: PublisherSettings, timeout_s: float) -> str:
             from outboxd.publishers.rocket_launch import try_rocket_launch
 
             return try_rocket_launch(settings, timeout_s)
+        case Kafka():
+            with _extra("kafka", settings):
+                from outboxd.publishers.kafka_client import try_topic
+
+            return try_topic(settings, timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
 
 

@@ -31,9 +31,8 @@ class Mailbox:
     """What is in flight, and what has come back. Any thread may call `drop` and `drop_all`, the rest is the loop's."""
 
     def __init__(self) -> None:
-        self._calls: dict[Call, None] = {}  # in flight, oldest first
-        self._in_order = True  # as usual: no deadline is earlier than that of the call before
-        self._latest_s = 0.0
+        self._calls: dict[Call, None] = {}  # in flight
+        self._first_s = 0.0  # none of their deadlines is before it
         self._dropped: deque[tuple[Call, Outcome]] = deque()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
@@ -49,13 +48,13 @@ class Mailbox:
     def add(self, event: Event, deadline_s: float, late: Outcome = GIVEN_UP) -> Call:
         """An event goes to the client."""
         call = Call(event, deadline_s, late)
-        if not self._calls:
-            self._in_order = True
-        elif deadline_s < self._latest_s:
-            self._in_order = False
-        self._latest_s = deadline_s
+        self._first_s = min(self._first_s, deadline_s) if self._calls else deadline_s
         self._calls[call] = None
         return call
+
+    def forget(self, call: Call) -> None:
+        """The client did not take it: nothing is told of it."""
+        self._calls.pop(call, None)
 
     def drop(self, call: Call, outcome: Outcome) -> None:
         """The client has said what became of it."""
@@ -78,12 +77,12 @@ class Mailbox:
             if call in self._calls:
                 del self._calls[call]
                 outcomes.append((call.event, outcome))
-        first_s = self._first_deadline_s()
-        if first_s is not None and first_s <= (now_s := time.monotonic()):
+        if self._calls and self._first_s <= (now_s := time.monotonic()):
             late = [call for call in self._calls if call.deadline_s <= now_s]
             for call in late:
                 del self._calls[call]
             outcomes += [(call.event, call.late) for call in late]
+            self._first_s = min((call.deadline_s for call in self._calls), default=0.0)
         return outcomes
 
     def _emptied(self) -> deque[tuple[Call, Outcome]]:
@@ -94,14 +93,9 @@ class Mailbox:
                 self._dropped = deque()
         return dropped
 
-    def _first_deadline_s(self) -> float | None:
-        if not self._calls:
-            return None
-        return next(iter(self._calls)).deadline_s if self._in_order else min(call.deadline_s for call in self._calls)
-
     def wait_on(self) -> Waits:
-        """The bell, and the first deadline."""
-        return Waits((self._bell,), (), self._first_deadline_s())
+        """The bell, and the first deadline, or a little before it."""
+        return Waits((self._bell,), (), self._first_s if self._calls else None)
 
     def close(self) -> None:
         """What is still in flight is forgotten."""

@@ -16,6 +16,11 @@ from outboxd.tencent.requests import Call, Errand, Kick, account_import, get_gro
 
 ERROR_CHARACTERS = 400
 
+CREATED_BUT_ABSENT = ", although it was just created"
+TAKEN_BUT_ABSENT = "; but get_group_info does not find it"
+AT_ODDS = (CREATED_BUT_ABSENT, TAKEN_BUT_ABSENT)
+"""How a text ends where Tencent's answers do not fit together: a later attempt may find them in order."""
+
 _SAME_TYPES = {"Work": "Private", "Meeting": "ChatRoom"}
 """Newer names of group types, which only some answers use."""
 _NO_BAN = frozenset({10003, codes.INVALID_PARAMETER, codes.NO_RIGHT, codes.COMMAND_DISABLED})
@@ -65,7 +70,7 @@ def _create(errand: Errand, settings: TencentIm, identifier: str) -> Step:
     if (failure := _outcome(question, found)) is not None:
         return failure
     if not found.groups or found.groups[0].code:
-        return Retry(SERVER_ERROR, f"{_text(errand.create, answer)}; but get_group_info does not find it")
+        return Retry(SERVER_ERROR, _text(errand.create, answer) + TAKEN_BUT_ABSENT)
     group = found.groups[0]
     owners = (settings.group_owner,) if settings.group_owner else ("", identifier)
     kind = _SAME_TYPES.get(group.type, group.type)
@@ -83,7 +88,7 @@ def _send(call: Call, create: Step) -> Step:
             return failure
         answer = yield from _ask(call)
         if answer.code == codes.GROUP_ABSENT:
-            return Retry(SERVER_ERROR, f"{_text(call, answer)}, although it was just created")
+            return Retry(SERVER_ERROR, _text(call, answer) + CREATED_BUT_ABSENT)
     return _outcome(call, answer)
 
 

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from outboxd.config.schema import Config
-from tests.bench import contestants, history, lane, parked, resources, scrape
+from tests.bench import contestants, grpc, history, kafka, lane, parked, resources, scrape
 from tests.bench.contestants import Run
 from tests.services.mariadb import PrivateServer, execute, start_mariadb
 from tests.services.nginx import start_nginx
@@ -24,11 +24,14 @@ GOALS = {
     "http_to_naive": (">=", 10.0),
     "claim_with_history": ("<=", 1.2),
     "with_parked": (">=", 0.9),
+    "kafka_to_bare": (">=", 0.35),
+    "grpc_own_to_client": ("<=", 1.0),
     "scrape_slowest_ms": ("<=", 50.0),
     "lanes_slowest_ms": ("<=", 50.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
 }
+PARTS = ("speed", "kafka", "grpc", "history", "parked", "scrape", "resources")
 
 
 def main() -> int:
@@ -40,7 +43,7 @@ def main() -> int:
     parser.add_argument("--history", type=int, default=1_000_000, help="delivered rows; a tenth failed, a tenth future")
     parser.add_argument("--parked", type=int, default=1_000_000, help="rows that wait for a broken publisher")
     parser.add_argument("--pending", type=int, default=200_000, help="rows that wait while /metrics is asked for")
-    parser.add_argument("--only", choices=["speed", "history", "parked", "scrape", "resources"], default=None)
+    parser.add_argument("--only", choices=PARTS, default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
     server = start_mariadb(directory / "mariadb", innodb_buffer_pool_size="2G", innodb_log_file_size="1G")
@@ -51,11 +54,15 @@ def main() -> int:
         report: dict[str, float] = {}
         if arguments.only in (None, "speed"):
             report |= _speed(arguments, server, url, receiver.url)
+        count, rounds, workers, batch = arguments.events, arguments.rounds, arguments.workers, arguments.batch
+        if arguments.only in (None, "kafka"):
+            report |= kafka.compare(server, url, count, rounds, workers, batch)
+        if arguments.only in (None, "grpc"):
+            report |= grpc.compare(server, url, count // 10, rounds, workers, batch)
         if arguments.only in (None, "history"):
-            report |= history.compare(url, arguments.history, arguments.batch)
+            report |= history.compare(url, arguments.history, batch)
         if arguments.only in (None, "parked"):
-            count, rounds, workers = arguments.parked, arguments.rounds, arguments.workers
-            report |= parked.compare(url, receiver.url, count, arguments.events, rounds, workers, arguments.batch)
+            report |= parked.compare(url, receiver.url, arguments.parked, count, rounds, workers, batch)
         if arguments.only in (None, "scrape"):
             report |= scrape.measure(url, arguments.pending)
         if arguments.only in (None, "resources"):

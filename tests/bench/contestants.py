@@ -26,7 +26,7 @@ class Run:
     database_us: float
 
 
-def _measured(server: PrivateServer, count: int, go: Callable[[], float]) -> Run:
+def measured(server: PrivateServer, count: int, go: Callable[[], float]) -> Run:
     """go returns the seconds it took; it forks what it measures."""
     database_s, relay_s = cpu_s(server.pid), cpu_s(os.getpid(), with_children=True)
     seconds = go()
@@ -34,11 +34,22 @@ def _measured(server: PrivateServer, count: int, go: Callable[[], float]) -> Run
     return Run(count / seconds, relay_us, (cpu_s(server.pid) - database_s) / count * 1e6)
 
 
+def timed(server: PrivateServer, count: int, work: Callable[[], None]) -> Run:
+    """What forks and waits for its children."""
+
+    def go() -> float:
+        start_s = time.perf_counter()
+        work()
+        return time.perf_counter() - start_s
+
+    return measured(server, count, go)
+
+
 def bare(server: PrivateServer, url: str, count: int, workers: int, batch: int) -> Run:
     """Claim and settle alone: the frozen ceiling."""
     execute(url, "DROP TABLE IF EXISTS room_outbox", bareloop.DDL)
     lane.fill(url, count)
-    return _measured(server, count, lambda: _bare_loop(url, workers, batch))
+    return measured(server, count, lambda: _bare_loop(url, workers, batch))
 
 
 def _bare_loop(url: str, workers: int, batch: int) -> float:
@@ -59,10 +70,10 @@ def relay(server: PrivateServer, settings: Config, count: int) -> Run:
 
     def go() -> float:
         start_s = time.time()
-        _in_child(lambda: _supervise(settings))
+        in_child(lambda: _supervise(settings))
         return lane.last_delivery_ms(url) / 1000 - start_s
 
-    return _measured(server, count, go)
+    return measured(server, count, go)
 
 
 def _supervise(settings: Config) -> int:
@@ -97,15 +108,10 @@ def naive(server: PrivateServer, settings: Config, count: int, receiver: str) ->
                 if not rows:
                     return 0
 
-    def go() -> float:
-        start_s = time.perf_counter()
-        _in_child(loop)
-        return time.perf_counter() - start_s
-
-    return _measured(server, count, go)
+    return timed(server, count, lambda: in_child(loop))
 
 
-def _in_child(work: Callable[[], int]) -> None:
+def in_child(work: Callable[[], int]) -> None:
     """Run it in a forked process and wait: a supervisor forks only from a process with one thread."""
     pid = os.fork()
     if pid == 0:

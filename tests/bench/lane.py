@@ -11,8 +11,10 @@ from outboxd.store import connect as connect_store
 from outboxd.store.migrate import init_db, patient
 from tests.services.mariadb import connect, execute
 
-ENVELOPE = json.dumps({"event": "x" * 40, "body": "y" * 220}).encode()
-"""About 300 bytes, as bareloop.py asks for."""
+ENVELOPE = json.dumps(
+    {"event_id": "e", "event_type": "RoomChanged", "room_id": "room-1", "body": {"user_id": 7, "text": "y" * 190}}
+).encode()
+"""About 300 bytes, as bareloop.py asks for; an EventEnvelope, which some publishers have to read."""
 
 SOCKET = f"/tmp/outboxd-bench-{os.getpid()}/admin.sock"
 """Of the daemons of this run: one after the other."""
@@ -26,15 +28,18 @@ outbox_worker: {{direct: [{publisher}], concurrency: {workers}, batch_size: {bat
 publishers:
   nothing: {{type: "null"}}
   webhook: {{type: http, url: "{receiver}"}}
+{more}
 log: {{level: warning, format: console}}
 """
 
 
 def config(
-    url: str, publisher: str, receiver: str = "http://127.0.0.1:9/", workers: int = 4, batch: int = 500
+    url: str, publisher: str, receiver: str = "http://127.0.0.1:9/", workers: int = 4, batch: int = 500, more: str = ""
 ) -> Config:
-    """The configuration of one run."""
-    text = CONFIG.format(url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch, socket=SOCKET)
+    """The configuration of one run. more: lines of further publishers."""
+    text = CONFIG.format(
+        url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch, socket=SOCKET, more=more
+    )
     return parse(text, {}, "the benchmark's configuration")
 
 

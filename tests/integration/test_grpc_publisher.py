@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
 from outboxd.config.schema import ActivityGrpc
 from outboxd.errors import PublisherError
@@ -39,7 +38,8 @@ from outboxd.publishers.api import Publisher
 from tests.services.certificates import make_certificates
 from tests.services.find import free_port
 from tests.services.forking import fork_children
-from tests.services.grpc_server import PROTO, GrpcServer, start_grpc_server
+from tests.services.grpc_server import GrpcServer, start_grpc_server
+from tests.services.processes import is_stopped
 from tests.services.publishing import collect, make_event, publish, publish_all, seconds
 from tests.services.silent import silent_server
 from tests.services.wait import wait_for
@@ -87,19 +87,6 @@ def told(server: GrpcServer, event_id: str) -> dict[str, Any]:
     """The one call that the server had for the event."""
     (call,) = [call for call in server.calls() if call["event"]["event_id"] == event_id]
     return call
-
-
-def test_the_descriptors_are_those_of_the_proto_files(tmp_path: Path) -> None:
-    """Nothing else ties them together: a field that was changed in one of them only would be lost on the way."""
-    made = tmp_path / "made.binpb"
-    names = sorted(path.name for path in PROTO.glob("*.proto"))
-    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--descriptor_set_out={made}", *names]
-    subprocess.run(command, check=True)
-    shipped = FileDescriptorSet.FromString((PROTO / "descriptors.binpb").read_bytes()).file
-    fresh = FileDescriptorSet.FromString(made.read_bytes()).file
-    ours = {file.name: file for file in shipped if not file.name.startswith("google/")}
-    assert ours == {file.name: file for file in fresh}
-    assert set(ours) == set(names)
 
 
 def test_a_json_envelope_arrives_as_an_event_envelope(server: GrpcServer, opens: Opens) -> None:
@@ -209,10 +196,9 @@ def test_a_server_that_is_away_is_found_again(tmp_path: Path, opens: Opens) -> N
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == (CONNECT, False)
     server = start_grpc_server(tmp_path, port=server.port)
-    delivered = wait_for(
-        lambda: isinstance(publish(publisher, json_event(envelope_of())), Delivered), 5, "the publisher to reconnect"
+    wait_for(
+        lambda: isinstance(publish(publisher, json_event(envelope_of())), Delivered), 10, "the publisher to reconnect"
     )
-    assert delivered
     server.stop()
 
 
@@ -222,6 +208,7 @@ def test_a_server_that_hangs_uses_up_the_events_time(tmp_path: Path, opens: Open
     publisher = opens(server.target)
     assert isinstance(publish(publisher, json_event(envelope_of())), Delivered)
     server.process.send_signal(signal.SIGSTOP)
+    wait_for(lambda: is_stopped(server.process.pid), 10, "the server to stand still")
     outcome = publish(publisher, json_event(envelope_of()), timeout_s=0.5)
     server.process.send_signal(signal.SIGCONT)
     assert isinstance(outcome, Retry)

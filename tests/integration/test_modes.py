@@ -14,7 +14,7 @@ from tests.services.lanes import Table, event, table_of
 from tests.services.queues import QUEUES, Arrived, Queue
 from tests.services.receiver import Receiver
 
-EVENTS = 10_000
+EVENTS = scaled(10_000, 3000)
 BREAKER = {"initial_probe": "100ms", "max_probe": "500ms"}
 TIMEOUT_S = 2.0
 BODIES = (b'{"a": 1}', b'{ "spaced" :\t[1, 2.50, "\xe6\x88\xbf"] }', b"\x00\xff not JSON")
@@ -60,7 +60,7 @@ def check_arrived(arrived: list[Arrived], rows: dict[str, dict[str, object]]) ->
 
 @pytest.mark.parametrize("mode", ["direct", "mq", "dual"])
 def test_every_event_arrives_wherever_its_mode_says(queue: Queue, mode: str, mysql_url: str, tmp_path: Path) -> None:
-    """G1: ten thousand of them, read back by an ordinary consumer."""
+    """G1: many of them, read back by an ordinary consumer."""
     with Receiver(keep_bodies=False) as web:
         publishers = {**queue.publishers(), "web": {"type": "http", "url": web.url}}
         config = write_config(
@@ -74,9 +74,11 @@ def test_every_event_arrives_wherever_its_mode_says(queue: Queue, mode: str, mys
                 daemon.drain(3.0)
             found = table.rows()
     assert Counter((row["status"], row["retry_count"]) for row in found) == {("delivered", 0): EVENTS}
-    check_arrived(queue.arrived(), rows)
+    arrived = queue.arrived()
+    check_arrived(arrived, rows)
+    assert {one.key for one in arrived} == set(rows)
     assert Counter(web.event_ids()) == ({} if mode == "mq" else Counter(rows.keys()))
-    assert {row["id"] for row in found} == {one.message.outbox_id for one in queue.arrived()}
+    assert {row["id"] for row in found} == {one.message.outbox_id for one in arrived}
 
 
 def test_a_queue_that_goes_away_in_the_middle_loses_nothing(queue: Queue, mysql_url: str, tmp_path: Path) -> None:
@@ -89,10 +91,10 @@ def test_a_queue_that_goes_away_in_the_middle_loses_nothing(queue: Queue, mysql_
     )  # fmt: skip
     with table_of(config) as table, Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
         rows = fill(table, EVENTS)
-        daemon.wait_until(lambda: queue.count() > EVENTS // 10, "some to arrive", timeout_s=60)
+        daemon.wait_until(lambda: queue.count() >= EVENTS // 10, "some to arrive", timeout_s=60)
         queue.stop()
         daemon.wait_for("breaker_opened", 2)
-        rows |= fill(table, 1000)
+        rows |= fill(table, EVENTS // 10)
         queue.start()
         daemon.wait_until(table.is_done, "every event to be relayed", timeout_s=90)
         daemon.drain(TIMEOUT_S)
@@ -131,8 +133,8 @@ def test_in_dual_mode_an_outage_of_one_side_is_its_own(
                 web.refuse()
                 web.cut()
             during_s = flow(table, daemon, healthy)
-            waiting = table.rows("status <> 'delivered'")
-            assert {(row["status"], row["published_to"]) for row in waiting} == {("retryable", healthy)}
+            waiting = table.rows("status = 'retryable'")  # all but the probe of the moment
+            assert {row["published_to"] for row in waiting} == {healthy}
             assert all(str(row["last_error"]).startswith(f"{broken}: ") for row in waiting)
             if down == "queue":
                 queue.start()

@@ -14,10 +14,11 @@ from outboxd.event import (
     Outcome,
     Retry,
 )
+from outboxd.explain.verdict import CONFIGURATION, EVENT, verdict
 from tests.services.publishing import publish
 from tests.services.tencent import TencentServer
 from tests.services.tencent_codes import TABLE, numbers
-from tests.services.tencent_rooms import OpensIm, room_event
+from tests.services.tencent_rooms import OpensIm, im_settings, room_event
 from tests.services.tencent_state import CREATE, IMPORT, SEND, Group
 
 pytest_plugins = ["tests.services.tencent_publishing"]
@@ -38,7 +39,18 @@ SPECIAL = {10008: COUNTED, 70001: HELD, 70052: HELD, 10010: COUNTED}
 CODES = [(number, SPECIAL.get(number) or EXPECTED[kind]) for kind in TABLE for number in numbers(kind)]
 
 
+def assert_told_rightly(outcome: Outcome) -> None:
+    """`outboxd explain` reads the text only, and blames whom the relay blames."""
+    if isinstance(outcome, Delivered):
+        return
+    found = verdict(outcome.error, {"im": im_settings("http://h")})
+    assert found.is_final is isinstance(outcome, Dead)
+    assert (found.blame == EVENT) is (isinstance(outcome, Dead) or outcome.counted), outcome
+    assert (found.blame == CONFIGURATION) is (outcome.reason == MISCONFIGURED), outcome
+
+
 def told(outcome: Outcome) -> str:
+    assert_told_rightly(outcome)
     if isinstance(outcome, Delivered):
         return "delivered"
     if isinstance(outcome, Dead):
@@ -119,6 +131,7 @@ def test_what_is_no_answer_of_tencent_is_taken_as_from_any_web_server(
     assert (outcome.reason, outcome.counted) == (reason, counted)
     assert f"HTTP {status}: <html>gateway" in outcome.error
     assert "authorization_file" not in outcome.error
+    assert_told_rightly(outcome)
     assert server.commands() == [SEND]
 
 
@@ -153,6 +166,7 @@ def test_a_body_that_says_nothing_is_no_success(server: TencentServer, opens_im:
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == (SERVER_ERROR, True)
     assert len(outcome.error) <= 400
+    assert_told_rightly(outcome)
 
 
 def test_what_tencent_adds_to_an_answer_is_passed_over(server: TencentServer, opens_im: OpensIm) -> None:

@@ -18,7 +18,7 @@ from tests.services.tencent_state import CREATE, SEND, Group
 
 pytest_plugins = ["tests.services.tencent_publishing"]
 
-TOLERANCE_S = 0.5
+TOLERANCE_S = 1.0
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_a_publish_ends_at_its_deadline(server: TencentServer, opens_im: OpensIm
     server.behave(SEND, **behaviour)  # type: ignore[arg-type]
     start_s = time.monotonic()
     outcome = publish(opens_im(), room_event(), timeout_s=0.8)
-    assert 0.8 - TOLERANCE_S < time.monotonic() - start_s < 0.8 + TOLERANCE_S
+    assert 0.7 < time.monotonic() - start_s < 0.8 + TOLERANCE_S
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == (TIMEOUT, True)
 
@@ -109,11 +109,11 @@ def test_a_main_host_that_is_gone_leaves_the_backup_time_to_answer(backup: Tence
     with_room(backup)
     backup.behave(SEND, times=1, status=200, delay_s=0.2, body=b'{"ErrorCode": 0}')
     with full_backlog() as port:
-        publisher = opens_im(hosts=(f"http://127.0.0.1:{port}", backup.url), publish_timeout_s=3.0)
-        assert publish(publisher, room_event(), timeout_s=3.0) is DELIVERED
+        publisher = opens_im(hosts=(f"http://127.0.0.1:{port}", backup.url), publish_timeout_s=6.0)
+        assert publish(publisher, room_event(), timeout_s=6.0) is DELIVERED
         start_s = time.monotonic()
-        assert publish(publisher, room_event(), timeout_s=3.0) is DELIVERED
-        assert time.monotonic() - start_s < 0.9, "the next one does not wait for the main host"
+        assert publish(publisher, room_event(), timeout_s=6.0) is DELIVERED
+        assert time.monotonic() - start_s < 1.8, "the next one does not wait for the main host"
 
 
 def test_the_main_host_is_asked_again_when_the_backup_fails_in_its_turn(

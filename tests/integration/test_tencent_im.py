@@ -217,16 +217,16 @@ def test_a_kick_of_nobody_is_a_dead_letter_with_its_reason(server: TencentServer
 
 
 def test_a_thousand_events_go_over_a_few_connections(server: TencentServer, opens_im: OpensIm) -> None:
-    """Kept alive, and several times as fast as Tencent allows (200 calls a second), so the relay is not what limits."""
+    """Kept alive, and for so little CPU, this server's share in it, that Tencent's 200 calls a second are the limit."""
     events = [room_event(room_id=f"room-{number % 20}") for number in range(1000)]
-    start_s = time.monotonic()
+    start_s = time.process_time()
     outcomes = publish_all(opens_im(connections=16), events)
-    took_s = time.monotonic() - start_s
+    used_s = time.process_time() - start_s
     assert [outcome for _, outcome in outcomes] == [DELIVERED] * 1000
     told = [data["outbox_id"] for number in range(20) for data in server.apps[APP].data(f"room-{number}")]
     assert sorted(told) == [event.id for event in events]
     assert server.receiver.accepted <= 16
-    assert took_s < 1000 / 200, f"{took_s:.1f} s on this machine"
+    assert used_s < 1000 / 200 / 2
 
 
 def test_check_says_whether_the_signatures_are_taken(server: TencentServer) -> None:

@@ -24,6 +24,7 @@ from tests.services.publishing import make_event, publish_all
 ROOT = Path(__file__).parents[2]
 ENVELOPE = b'{"event_id": "e", "event_type": "RoomCreated", "body": {"n": 1}}'
 EVENTS = 20
+TOGETHER = 5
 CHILD_S = 30
 """A child that takes longer hangs."""
 
@@ -69,15 +70,17 @@ def _wait(pid: int) -> int:
 def main() -> int:
     asked = json.loads(sys.argv[1])
     settings = getattr(schema, asked["kind"])(name="forked", **asked["settings"])
-    codes = []
+    codes: list[int] = []
     me = os.getpid()
     before = (len(descriptors_of(me)), resident_bytes(me))
-    for number in range(asked["children"]):
-        pid = os.fork()
-        if pid == 0:
-            # Ends as a worker does: through the interpreter, with what its libraries do then.
-            sys.exit(_child(settings, number % 2 == 1))
-        codes.append(_wait(pid))
+    for first in range(0, asked["children"], TOGETHER):
+        pids = []
+        for number in range(first, min(first + TOGETHER, asked["children"])):
+            pids.append(os.fork())
+            if pids[-1] == 0:
+                # Ends as a worker does: through the interpreter, with what its libraries do then.
+                sys.exit(_child(settings, number % 2 == 1))
+        codes += map(_wait, pids)
     after = (len(descriptors_of(me)), resident_bytes(me))
     known = {0: "ended", -signal.SIGKILL: "killed"}
     strange = sorted({code for code in codes if code not in known})

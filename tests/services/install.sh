@@ -52,11 +52,17 @@ find_python() {
         "Install one, then name it: make ... PYTHON=/path/to/python3.11"
 }
 
-# Where RocketMQ's server is, as tests/services/rocketmq.py has it; the version is the pom's own.
-rocketmq_classes() {
+# java_classes NAME: where that server is, as tests/services/NAME.py has it; the version is the pom's own.
+java_classes() {
     local version
-    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' tests/services/rocketmq.pom.xml)
-    echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/rocketmq-$version"
+    version=$(sed -n 's|^  <version>\(.*\)</version>|\1|p' "tests/services/$1.pom.xml")
+    echo "${XDG_CACHE_HOME:-$HOME/.cache}/outboxd/$1-$version"
+}
+
+# Of the servers that are Java's, those that no address is given for.
+java_servers() {
+    [ -n "${OUTBOXD_TEST_ROCKETMQ:-}" ] || echo rocketmq
+    [ -n "${OUTBOXD_TEST_KAFKA:-}" ] || echo kafka
 }
 
 # What is missing, as Debian's package names, one a line.
@@ -82,10 +88,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     [ -x /bin/kill ] || echo procps # the unit file names it
     command -v systemd-analyze >/dev/null || echo systemd # it checks our unit file; nothing of it is started
     command -v promtool >/dev/null || echo prometheus
-    if [ -z "${OUTBOXD_TEST_ROCKETMQ:-}" ]; then
+    for name in $(java_servers); do
         command -v java >/dev/null || echo default-jre-headless
-        [ -d "$(rocketmq_classes)" ] || command -v mvn >/dev/null || echo maven
-    fi
+        [ -d "$(java_classes "$name")" ] || command -v mvn >/dev/null || echo maven
+    done
 }
 
 apt_install() ( # in a shell of its own, for the trap
@@ -111,14 +117,14 @@ apt_install() ( # in a shell of its own, for the trap
 
 install_packages() {
     local missing
-    missing=$(missing_packages | xargs)
+    missing=$(missing_packages | sort -u | xargs)
     [ -n "$missing" ] || return 0
     if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
         fail "missing here: $missing" "Install them, then run make again. On Debian or Ubuntu:" "    sudo apt-get install $missing"
     fi
     # shellcheck disable=SC2086 # one word a package
     quietly "installing system packages: $missing" apt_install $missing
-    missing=$(missing_packages | xargs)
+    missing=$(missing_packages | sort -u | xargs)
     [ -z "$missing" ] || fail "still missing after their installation: $missing" \
         "(a Python that is not Debian's brings its own venv and headers: name another one with PYTHON=)"
 }
@@ -140,15 +146,18 @@ make_environment() {
     echo "$wanted" >".venv/ready-to-$mode"
 }
 
-download_rocketmq() {
-    local classes new
-    classes=$(rocketmq_classes)
-    [ "$mode" = test ] && [ -z "${OUTBOXD_TEST_ROCKETMQ:-}" ] && [ ! -d "$classes" ] || return 0
-    mkdir -p "${classes%/*}"
-    new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
-    quietly "downloading ${classes##*/}" mvn -q -B -f tests/services/rocketmq.pom.xml dependency:copy-dependencies \
-        -DincludeScope=runtime "-DoutputDirectory=$new"
-    mv -T "$new" "$classes"
+download_java_servers() {
+    local name classes new
+    [ "$mode" = test ] || return 0
+    for name in $(java_servers); do
+        classes=$(java_classes "$name")
+        [ ! -d "$classes" ] || continue
+        mkdir -p "${classes%/*}"
+        new=$(mktemp -d "$classes.XXXXXX") # half a download is not taken for a whole one
+        quietly "downloading ${classes##*/}" mvn -q -B -f "tests/services/$name.pom.xml" dependency:copy-dependencies \
+            -DincludeScope=runtime "-DoutputDirectory=$new"
+        mv -T "$new" "$classes"
+    done
 }
 
 python=$(find_python)
@@ -158,5 +167,5 @@ if [ "$mode" = python ]; then
 else
     install_packages
     make_environment
-    download_rocketmq
+    download_java_servers
 fi

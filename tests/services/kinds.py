@@ -8,7 +8,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from outboxd.config.schema import ActivityGrpc, Http, Null, PythonCallable, RedisStreams, RocketMq, RocketMqServer
+from outboxd.config.schema import (
+    ActivityGrpc,
+    Http,
+    Kafka,
+    Null,
+    PythonCallable,
+    RedisStreams,
+    RocketMq,
+    RocketMqServer,
+)
 from outboxd.publishers import open_publisher
 from outboxd.publishers.api import Publisher
 from outboxd.publishers.console import ConsolePublisher
@@ -104,6 +113,17 @@ def redis_streams_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
             publisher.close(time.monotonic() + 2)
 
 
+def kafka_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
+    with silent_server(port := free_port()):
+        accepting, stuck = (
+            open_publisher(Kafka(name="m", bootstrap_servers=f"127.0.0.1:{port}", topic="t", options=options), "l", 3.0)
+            for options in ({"test.mock.num.brokers": "1"}, {})  # the client library has a broker in it
+        )
+        yield Kind(accepting, lambda: stuck)
+        for publisher in (accepting, stuck):
+            publisher.close(time.monotonic() + 1)
+
+
 def tencent_im_kind(_: pytest.FixtureRequest) -> Iterator[Kind]:
     with TencentServer(KEYS) as server, TencentServer(KEYS) as silent:
         silent.behave(None, hang=True)
@@ -136,6 +156,7 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], Iterator[Kind]]] = {
     "python": python_kind,
     "redis_streams": redis_streams_kind,
     "grpc": grpc_kind,
+    "kafka": kafka_kind,
     "tencent_im": tencent_im_kind,
     "rocketmq": rocketmq_kind,
 }

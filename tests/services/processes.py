@@ -13,6 +13,12 @@ def state_of(pid: int) -> str:
     return stat.rpartition(")")[2].split()[0]
 
 
+def is_stopped(pid: int) -> bool:
+    """Have all of its threads heeded a SIGSTOP? They do so one by one."""
+    tasks = [path.read_text(encoding="ascii", errors="replace") for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(text.rpartition(")")[2].split()[0] == "T" for text in tasks)
+
+
 def children_of(pid: int) -> list[int]:
     """Its processes, zombies too; none when it is gone."""
     try:

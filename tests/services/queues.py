@@ -1,13 +1,18 @@
 """Message queues as the relay's tests see them: a real server, its part of the configuration, an ordinary consumer."""
 
 import contextlib
+import secrets
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import pytest
 
 from outboxd.message import Message, decode
+from tests.services import rocketmq_admin
+from tests.services.kafka import Kafka, count_topic, make_topic, read_topic
 from tests.services.redis_server import RedisServer, client, private_redis
+from tests.services.rocketmq import RocketMq
+from tests.services.rocketmq_queue import QUEUES_OF_A_TOPIC, RocketMqQueue
 
 
 class Arrived(NamedTuple):
@@ -37,7 +42,7 @@ class Queue(Protocol):
         """How many messages there are so far, or at least how many; cheap."""
 
     def stop(self) -> None:
-        """The server goes away in order, and keeps what it has accepted."""
+        """The server goes away, and keeps what it has accepted."""
 
     def start(self) -> None:
         """It is back, at the same address."""
@@ -55,8 +60,6 @@ class BridgedQueue(Queue, Protocol):
     def dead(self, group: str) -> list[bytes]:
         """The bodies of the group's dead letters."""
 
-    def unfinished(self, group: str) -> int:
-        """How many messages the group has still to do, or has not acknowledged."""
 
 
 class RedisQueue:
@@ -106,12 +109,6 @@ class RedisQueue:
             found: Any = redis.xrange(f"{self.stream}:{group}:dead")
         return [fields[b"m"] for _, fields in found]
 
-    def unfinished(self, group: str) -> int:
-        with contextlib.closing(client(self.server.url)) as redis:
-            groups: Any = redis.xinfo_groups(self.stream)
-        (found,) = [one for one in groups if one["name"] == group.encode()]
-        return int(found["pending"]) + int(found["lag"] or 0)
-
     def stop(self) -> None:
         self.server.stop()
 
@@ -132,7 +129,103 @@ def redis_queue(_: pytest.FixtureRequest) -> Iterator[RedisQueue]:
         yield RedisQueue(server)
 
 
+class RocketMqTopic:
+    """A topic of RocketMQ. The section `rocketmq` names it."""
+
+    name = "rocketmq"
+
+    def __init__(self, server: RocketMq) -> None:
+        self._server = server
+        self._queue = RocketMqQueue(server)
+        self._groups: dict[str, str] = {}
+
+    def publishers(self, **keys: object) -> dict[str, Any]:
+        return {}
+
+    def sections(self) -> dict[str, Any]:
+        return {
+            "rocketmq": {
+                "enabled": True,
+                "endpoints": self._server.endpoints,
+                "room_outbox": {"enabled": True, "topic": self._queue.topic},
+            }
+        }
+
+    def arrived(self) -> list[Arrived]:
+        """By the client's own consumer."""
+        found = []
+        for message in self._queue.read("onlooker", self.count()):
+            (key,) = message.keys
+            found.append(Arrived(decode(message.body), message.body, key, message.tag))
+        return found
+
+    def count(self) -> int:
+        return rocketmq_admin.count(self._server.broker, self._queue.topic, QUEUES_OF_A_TOPIC)
+
+    def bridge(self) -> dict[str, Any]:
+        return {"source": "rocketmq", "group": self._queue.group("bridge")}
+
+    def put(self, body: bytes) -> None:
+        self._queue.put([body])
+
+    def dead(self, group: str) -> list[bytes]:
+        return self._queue.dead_letters("bridge")
+
+    def stop(self) -> None:
+        self._server.kill()  # in order it would take half a minute; what it has accepted is in its files
+
+    def start(self) -> None:
+        self._server.start()
+
+
+@contextlib.contextmanager
+def rocketmq_topic(request: pytest.FixtureRequest) -> Iterator[RocketMqTopic]:
+    yield RocketMqTopic(request.getfixturevalue("rocketmq"))
+
+
+class KafkaTopic:
+    """A topic of Kafka. kind: Arrived's is the CloudEvents type."""
+
+    name = "log"
+
+    def __init__(self, server: Kafka) -> None:
+        self._server = server
+        self._topic = f"test-{secrets.token_hex(6)}"
+        make_topic(server.servers, self._topic)
+
+    def publishers(self, **keys: object) -> dict[str, Any]:
+        kafka = {"type": "kafka", "bootstrap_servers": self._server.servers, "topic": self._topic}
+        return {self.name: {**kafka, **keys}}
+
+    def sections(self) -> dict[str, Any]:
+        return {}
+
+    def arrived(self) -> list[Arrived]:
+        found = []
+        for message in read_topic(self._server.servers, self._topic, 0):
+            headers: dict[str, Any] = dict(message.headers() or ())
+            body = message.value() or b""
+            decoded = decode(body)
+            assert (message.key() or b"").decode() == decoded.room_id
+            found.append(Arrived(decoded, body, headers["ce_id"].decode(), headers["ce_type"].decode()))
+        return found
+
+    def count(self) -> int:
+        return count_topic(self._server.servers, self._topic)
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+
+@contextlib.contextmanager
+def kafka_topic(request: pytest.FixtureRequest) -> Iterator[KafkaTopic]:
+    yield KafkaTopic(request.getfixturevalue("kafka"))
+
+
 Makes = Callable[[pytest.FixtureRequest], contextlib.AbstractContextManager[Any]]
-BRIDGED: dict[str, Makes] = {"redis_streams": redis_queue}
-QUEUES: dict[str, Makes] = {**BRIDGED}
+BRIDGED: dict[str, Makes] = {"redis_streams": redis_queue, "rocketmq": rocketmq_topic}
+QUEUES: dict[str, Makes] = {**BRIDGED, "kafka": kafka_topic}
 """By name: what makes a queue for one test."""

@@ -48,6 +48,7 @@ mappedFileSizeTimerLog=1048576
 maxIndexNum=20000
 maxHashSlotNum=5000
 timerWheelSlots=100000
+timerFlushIntervalMs=20000
 diskMaxUsedSpaceRatio=99
 """
 # What the broker has of topics and groups is asked for again after a second, and what is hidden may come again after

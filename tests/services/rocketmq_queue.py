@@ -12,6 +12,8 @@ from tests.services.rocketmq import RocketMq, make_topics
 from tests.services.rocketmq_admin import has_route, make_group
 from tests.services.rocketmq_reading import read
 
+QUEUES_OF_A_TOPIC = 2
+
 
 class RocketMqQueue:
     """`topic` has two queues; a group is made when it is first named."""
@@ -19,7 +21,7 @@ class RocketMqQueue:
     def __init__(self, server: RocketMq, message_type: str = "NORMAL") -> None:
         self.topic = f"test_{secrets.token_hex(6)}"
         self._server = server
-        make_topics(server, [self.topic], message_type, queues=2)
+        make_topics(server, [self.topic], message_type, QUEUES_OF_A_TOPIC)
 
     def group(self, name: str) -> str:
         """Its full name."""

@@ -3,15 +3,18 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outboxd.envelope import Envelope, read, to_protobuf
 from outboxd.message import InvalidEvent
 from outboxd.proto.messages import EXACT, write_envelope
+from tests.services.grpc_server import PROTO
 from tests.services.publishing import make_event
 
 CONTENT_TYPES = ("application/protobuf", "application/x-protobuf", "application/vnd.google.protobuf; charset=x")
@@ -88,3 +91,16 @@ def test_without_protobuf_nothing_is_said_against_the_event() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (run.stdout, run.stderr) == ("protobuf is not installed: pip install 'outboxd[grpc]'\n" * 2, "")
+
+
+def test_the_descriptors_are_those_of_the_proto_files(tmp_path: Path) -> None:
+    """Nothing else ties them together: a field that was changed in one of them only would be lost on the way."""
+    made = tmp_path / "made.binpb"
+    names = sorted(path.name for path in PROTO.glob("*.proto"))
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTO}", f"--descriptor_set_out={made}", *names]
+    subprocess.run(command, check=True)
+    shipped = FileDescriptorSet.FromString((PROTO / "descriptors.binpb").read_bytes()).file
+    fresh = FileDescriptorSet.FromString(made.read_bytes()).file
+    ours = {file.name: file for file in shipped if not file.name.startswith("google/")}
+    assert ours == {file.name: file for file in fresh}
+    assert set(ours) == set(names)

@@ -19,7 +19,7 @@ from outboxd.message import InvalidEvent
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Mailbox
 
-CAPACITY = 256
+CAPACITY = 128
 NOT_CONNECTED = Retry(CONNECT, "no connection to RocketMQ in time", counted=False)
 
 # What the server refuses: Java's ISO control characters, and what parts the tags of a subscription.

@@ -24,7 +24,7 @@ from tests.bench import contestants, lane
 from tests.services.find import program
 from tests.services.mariadb import PrivateServer, execute, start_mariadb
 
-IN_FLIGHT = 256
+IN_FLIGHT = 128
 """As many as the publisher keeps with the client."""
 TOPIC = "bench"
 

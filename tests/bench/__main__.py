@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from outboxd.config.schema import Config
-from tests.bench import contestants, grpc, history, kafka, lane, parked, resources, scrape
+from tests.bench import contestants, grpc, history, kafka, lane, parked, redis_streams, resources, rocketmq, scrape
 from tests.bench.contestants import Run
 from tests.services.mariadb import PrivateServer, execute, start_mariadb
 from tests.services.nginx import start_nginx
@@ -24,14 +24,16 @@ GOALS = {
     "http_to_naive": (">=", 10.0),
     "claim_with_history": ("<=", 1.2),
     "with_parked": (">=", 0.9),
+    "redis_to_bare": (">=", 0.4),
     "kafka_to_bare": (">=", 0.35),
+    "rocketmq_own_to_client": ("<=", 1.0),
     "grpc_own_to_client": ("<=", 1.0),
     "scrape_slowest_ms": ("<=", 50.0),
     "lanes_slowest_ms": ("<=", 50.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
 }
-PARTS = ("speed", "kafka", "grpc", "history", "parked", "scrape", "resources")
+PARTS = ("speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "scrape", "resources")
 
 
 def main() -> int:
@@ -55,6 +57,10 @@ def main() -> int:
         if arguments.only in (None, "speed"):
             report |= _speed(arguments, server, url, receiver.url)
         count, rounds, workers, batch = arguments.events, arguments.rounds, arguments.workers, arguments.batch
+        if arguments.only in (None, "redis"):
+            report |= redis_streams.compare(server, url, count, rounds, workers, batch)
+        if arguments.only in (None, "rocketmq"):
+            report |= rocketmq.measure(server, url, count // 6, rounds)
         if arguments.only in (None, "kafka"):
             report |= kafka.compare(server, url, count, rounds, workers, batch)
         if arguments.only in (None, "grpc"):

@@ -1,14 +1,12 @@
 """RocketMQ: what the relay costs, beside what the client library costs alone in a bare loop of send_async.
 
-    python -m tests.bench.rocketmq [--events N]
-
 Both publish the same events to the same topic; CPU of their processes per event, of user and system.
 """
 
-import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +20,7 @@ from outboxd.config.load import parse
 from outboxd.config.schema import Config
 from tests.bench import contestants, lane
 from tests.services.find import program
-from tests.services.mariadb import PrivateServer, execute, start_mariadb
+from tests.services.mariadb import PrivateServer
 
 IN_FLIGHT = 128
 """As many as the publisher keeps with the client."""
@@ -107,7 +105,7 @@ def _in_child(work: Callable[[], tuple[float, float]]) -> tuple[float, float]:
 @contextmanager
 def server_with_topic(directory: Path) -> Iterator[str]:
     """Endpoints of a server of its own. It is the child's: to make the topic, the client library is loaded."""
-    command = [sys.executable, "-m", "tests.bench.rocketmq", "--serve", str(directory)]
+    command = [sys.executable, "-m", "tests.bench.rocketmq", str(directory)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         yield child.stdout.readline().strip()
@@ -126,25 +124,19 @@ def _serve(directory: Path) -> None:
         server.end()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.bench.rocketmq", description=__doc__)
-    parser.add_argument("--events", type=int, default=10_000)
-    parser.add_argument("--serve", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.serve:
-        _serve(Path(arguments.serve))
-        return
-    directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
-    (directory / "rocketmq").mkdir()
+def measure(server: PrivateServer, url: str, count: int, rounds: int) -> dict[str, float]:
+    """The medians, with a broker of its own, and what the relay costs beyond the client, as a share of the client."""
+    directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-rocketmq-"))
     try:
-        with server_with_topic(directory / "rocketmq") as endpoints:
-            database = start_mariadb(directory / "mariadb")
-            execute(database.url, "CREATE DATABASE bench")
-            print(json.dumps(compare(database, f"{database.url}/bench", endpoints, TOPIC, arguments.events)))
-            database.kill()
+        with server_with_topic(directory) as endpoints:
+            compare(server, url, endpoints, TOPIC, count // 4)  # warms the broker up
+            found = [compare(server, url, endpoints, TOPIC, count) for _ in range(rounds)]
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+    report = {name: statistics.median(one[name] for one in found) for name in found[0]}
+    own_us = report["rocketmq_relay_us"] - report["rocketmq_client_us"]
+    return {**report, "rocketmq_own_to_client": max(0.0, own_us) / report["rocketmq_client_us"]}
 
 
 if __name__ == "__main__":
-    main()
+    _serve(Path(sys.argv[1]))

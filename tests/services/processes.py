@@ -68,3 +68,10 @@ def keeps(pid: int, signum: int) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace").splitlines()
     masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigBlk:", "SigCgt:"))]
     return any(mask >> (signum - 1) & 1 for mask in masks)
+
+
+def connections_to(port: int) -> int:
+    """Established TCP connections of this machine's clients to a port of it."""
+    texts = [Path(name).read_text(encoding="ascii") for name in ("/proc/net/tcp", "/proc/net/tcp6")]
+    rows = [line.split() for text in texts for line in text.splitlines()[1:]]
+    return sum(row[3] == "01" and int(row[2].rpartition(":")[2], 16) == port for row in rows)

@@ -25,9 +25,11 @@ class Arrived(NamedTuple):
 
 
 class Queue(Protocol):
-    """A server of our own, and one topic of it. name: of the publisher in `publishers` or, for rocketmq, implied."""
+    """A server of our own, and one topic of it. name: of the publisher in `publishers` or, for rocketmq, implied.
+    port: where clients reach it."""
 
     name: str
+    port: int
 
     def publishers(self, **keys: object) -> dict[str, Any]:
         """What the section `publishers` says of it; keys: more of the publisher's."""
@@ -69,6 +71,7 @@ class RedisQueue:
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
+        self.port = server.port
         self.stream = "room_outbox"
 
     def publishers(self, **keys: object) -> dict[str, Any]:
@@ -136,6 +139,7 @@ class RocketMqTopic:
 
     def __init__(self, server: RocketMq) -> None:
         self._server = server
+        self.port = int(server.endpoints.rpartition(":")[2])
         self._queue = RocketMqQueue(server)
         self._groups: dict[str, str] = {}
 
@@ -190,6 +194,7 @@ class KafkaTopic:
 
     def __init__(self, server: Kafka) -> None:
         self._server = server
+        self.port = int(server.servers.rpartition(":")[2])
         self._topic = f"test-{secrets.token_hex(6)}"
         make_topic(server.servers, self._topic)
 

@@ -1,11 +1,11 @@
 # Every target makes ready what it needs: system packages (as root; else it names them), then .venv.
 # PYTHON=python3.12 names the Python to use; ARGS=... is passed on to pytest or the benchmark; PREFIX=... (/opt/outboxd) and
-# DESTDIR=... say where `make install` puts it.
+# DESTDIR=... say where `make install` puts it, EXTRAS=kafka,grpc,rocketmq which optional publishers it gets.
 
 .DEFAULT_GOAL := help
 .PHONY: help demo run test test-long lint bench install uninstall clean
 
-export PYTHON PREFIX DESTDIR
+export PYTHON PREFIX DESTDIR EXTRAS
 READY  := @tests/services/install.sh
 BIN    := .venv/bin
 # What `make test` has installed: without it a test fails, where it would be skipped otherwise.

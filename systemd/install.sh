@@ -64,7 +64,8 @@ install_package() (
     echo "building outboxd"
     "$environment/bin/python" -m pip wheel --quiet --no-deps --wheel-dir "$work" "$work/tree"
     echo "installing it and what it needs"
-    "$environment/bin/python" -m pip install --quiet "$work"/*.whl
+    wheel=$(echo "$work"/*.whl)
+    "$environment/bin/python" -m pip install --quiet "$wheel${EXTRAS:+[$EXTRAS]}"
     if [ -n "$is_upgrade" ]; then # pip leaves a package alone whose version has not changed
         "$environment/bin/python" -m pip install --quiet --no-deps --force-reinstall "$work"/*.whl
     fi

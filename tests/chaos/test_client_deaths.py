@@ -74,8 +74,8 @@ def is_delivered(table: Table, event_id: str) -> bool:
 def test_a_worker_that_is_killed_again_and_again_always_comes_back_and_leaks_nothing(
     request: pytest.FixtureRequest, mysql_url: str, tmp_path: Path, kind: str
 ) -> None:
-    """G1, G9: every child publishes; in the end everything has arrived, and nothing is left but one worker's connections and
-    the memory that the supervisor had in the beginning."""
+    """G1, G9: every child publishes; in the end everything has arrived, and nothing is left but the connections of one
+    worker and the memory that the supervisor had in the beginning."""
     with ExitStack() as stack:
         client = stack.enter_context(KINDS[kind](request, kind))
         config = write_config(

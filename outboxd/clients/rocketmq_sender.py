@@ -107,7 +107,9 @@ class Sender:
         """Has the client not come back from something that it should long have ended?"""
         now_s = time.monotonic()
         with self._lock:
-            oldest = next(iter(self._sending or self._waiting), None)
+            # What waits for a route that is not there waits for the server, not for the client.
+            in_hand = self._sending or (self._waiting if self._is_ready else ())
+            oldest = next(iter(in_hand), None)
         since_s = self._connecting_since_s
         is_overdue = oldest is not None and oldest.deadline_s + WEDGED_S < now_s
         return is_overdue or (since_s is not None and since_s + self._server.send_timeout_s * 4 + WEDGED_S < now_s)

@@ -3,10 +3,14 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, SimpleConsumer
 from rocketmq.v5.exception import InternalErrorException
+
+from tests.services.rocketmq_admin import has_route
+from tests.services.wait import wait_for
 
 AT_ONCE = 32
 HIDDEN_S = 600
@@ -28,6 +32,8 @@ def read(endpoints: str, topic: str, group: str, count: int, timeout_s: float = 
     """So many different messages of a topic of one queue, and those that came twice; or what came in time."""
     messages: list[Any] = []
     known: set[Any] = set()
+    # A broker that has just come back takes messages before the name server tells where it is.
+    wait_for(partial(has_route, endpoints, topic), 60, f"a route to the topic {topic}")
     until_s = time.monotonic() + timeout_s
     with consumer(endpoints, topic, group) as reading:
         while len(known) < count and time.monotonic() < until_s:

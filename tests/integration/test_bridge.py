@@ -155,7 +155,7 @@ def test_a_bridge_that_is_killed_loses_nothing(
         daemon.wait_until(lambda: "send_group_msg" in im.commands(), "a message on its way")
         os.kill(daemon.workers(2)[WORKER], signal.SIGKILL)
         im.forget_rules()
-        daemon.wait_until(lambda: len(said(im)) == 50, "all messages", timeout_s=60)
+        daemon.wait_until(lambda: len(said(im)) == 50, "all messages", timeout_s=120)
         daemon.wait_until(lambda: bridged(tmp_path) == {"done": 50}, "all to be acknowledged", timeout_s=60)
         assert said(im) == Counter({f"e-{n}": 1 for n in range(50)})
 

@@ -28,6 +28,9 @@ TOTALS = (
 ) = range(len(TOTALS))  # fmt: skip
 
 
+BRIDGE = "im_bridge"
+"""The name of the bridge's slots (`im_bridge-01`), which is no lane's."""
+
 RESTARTS = ("crashed", "killed", "hung", "ended")
 """Why a slot got another child: the last one crashed; was killed by a signal; was silent too long; ended unasked."""
 CRASHED, KILLED, HUNG, ENDED = range(len(RESTARTS))

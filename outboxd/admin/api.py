@@ -14,7 +14,7 @@ from outboxd.admin.source import Source
 from outboxd.config.schema import Lane
 from outboxd.explain import search
 from outboxd.explain.lanes import lane_document, lane_named
-from outboxd.vitals import RESTARTS, TOTALS, SlotView, State
+from outboxd.vitals import BRIDGE, RESTARTS, TOTALS, SlotView, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def _lanes(source: Source) -> Response:
             }
             for lane in source.lanes
         ],
+        "bridge": [_worker(name, view, now_s) for name, view in workers[BRIDGE]],
     })  # fmt: skip
 
 
@@ -86,8 +87,8 @@ Worker = tuple[str, SlotView]
 
 
 def workers_by_lane(source: Source) -> Mapping[str, list[Worker]]:
-    """(name, slot) of each lane's workers, without those that were taken away by a reload."""
-    found: dict[str, list[Worker]] = {lane.name: [] for lane in source.lanes}
+    """(name, slot) of each lane's workers, and of the bridge's, without those that were taken away by a reload."""
+    found: dict[str, list[Worker]] = {name: [] for name in (*(lane.name for lane in source.lanes), BRIDGE)}
     board = source.board
     for index in range(len(board)):
         name, view = board.name(index), board.read(index)

@@ -18,15 +18,13 @@ from outboxd import __version__, metrics
 from outboxd.admin.sampler import Sample
 from outboxd.config.schema import Lane
 from outboxd.metrics import COUNTER, KEPT_IN_FILES, Metric
-from outboxd.vitals import RESTARTS, Board, SlotView, State
+from outboxd.vitals import BRIDGE, RESTARTS, Board, SlotView, State
 
 _FILED = {metric.name: metric for metric in KEPT_IN_FILES}
 _STATES = ("fresh", "scheduled", "retrying", "delivering")
 _CAPPED = (*_STATES, "failed")
-BRIDGE = "im_bridge"
-"""The name of the bridge's slots, which is no lane's."""
 BRIDGED = (("done", "delivered"), ("repeated", "unmatched"), ("again", "retried"), ("dead", "dead"))
-"""What the metric calls the totals of such a slot."""
+"""What the metric calls the totals of a bridge's slot."""
 
 
 class Exposition:

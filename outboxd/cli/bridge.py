@@ -9,8 +9,8 @@ from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUna
 from outboxd.publishers.api import Publisher
 from outboxd.store import connect
 from outboxd.supervisor.spawn import ChildContext, Role
+from outboxd.vitals import BRIDGE
 
-NAME = "im_bridge"
 HEARTBEAT_MARGIN_S = 20.0
 """A queue's long poll may take so long, and nothing hangs."""
 
@@ -38,7 +38,7 @@ def _role(config: Config, number: int) -> Role:
         )
 
     longest_s = max(bridge.publish_timeout_s, config.database.statement_timeout_s, config.database.connect_timeout_s)
-    return Role(f"{NAME}-{number:02d}", run, longest_s + HEARTBEAT_MARGIN_S)
+    return Role(f"{BRIDGE}-{number:02d}", run, longest_s + HEARTBEAT_MARGIN_S)
 
 
 def _memory(config: Config, context: ChildContext) -> Memory:
@@ -53,7 +53,7 @@ def _publisher(config: Config) -> Publisher:
 
     settings = config.publishers[config.bridge.publisher]
     assert isinstance(settings, TencentIm)
-    return open_tencent_im(settings, NAME, config.bridge.publish_timeout_s, member_control=True)
+    return open_tencent_im(settings, BRIDGE, config.bridge.publish_timeout_s, member_control=True)
 
 
 def refusals(config: Config) -> Iterator[str]:

@@ -10,6 +10,7 @@ from outboxd.config.schema import Config
 
 TITLES = ("worker", "state", "pid", "in flight", "delivered", "dead", "restarts")
 NUMBERS = TITLES[2:]
+OF_ITSELF = ("node_id", "version", "draining", "database_up", "bridge")
 OF_A_LANE = ("workers", "breakers")
 
 
@@ -29,7 +30,7 @@ def ask_daemon(config: Config) -> Daemon:
     try:
         told = ask(path, "/api/lanes")
         lanes = {lane["lane"]: {name: lane[name] for name in OF_A_LANE} for lane in told["lanes"]}
-        of_itself = {name: told[name] for name in ("node_id", "version", "draining", "database_up")}
+        of_itself = {name: told[name] for name in OF_ITSELF}
     except Unanswered as failure:
         return Daemon(path, problem=str(failure))
     except (LookupError, TypeError):
@@ -52,7 +53,8 @@ def show_workers(daemon: Daemon) -> None:
     if daemon.problem:
         show.line(f"the daemon does not answer at {daemon.socket} ({daemon.problem}): numbers from the tables")
         return
-    rows = [_row(worker) for lane in daemon.lanes.values() for worker in lane["workers"]]
+    of_lanes = [worker for lane in daemon.lanes.values() for worker in lane["workers"]]
+    rows = [_row(worker) for worker in (*of_lanes, *daemon.told["bridge"])]
     if rows:
         show.line()
         show.table(TITLES, rows, NUMBERS)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from outboxd.message import encode
+from tests.services.cli import Cli
 from tests.services.daemon import Daemon, is_running, write_config
 from tests.services.lanes import event, table_of
 from tests.services.publishing import make_event
@@ -92,6 +94,8 @@ def test_rooms_become_groups_events_messages_and_who_is_kicked_leaves(
         assert im.apps[APP].groups["room-1"].members == {"u2"}
         daemon.wait_until(table.is_done, "the outbox to be done")
         assert table.by_status() == {"delivered": 53}
+        said_of_it = Cli(tmp_path, tmp_path / "outbox.yaml")("status").ok()
+        assert re.search(rf"^{WORKER} +running +[0-9]+ +0 +53 +0 +0$", said_of_it, re.MULTILINE), said_of_it
 
 
 def test_while_tencent_is_down_nothing_is_given_up_and_the_outbox_goes_on(

@@ -1,13 +1,20 @@
 """The message that every queue carries: what a consumer reads is what the producer wrote."""
 
+import ast
+import importlib
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 
+from outboxd import wakeups
+from outboxd.envelope import read
 from outboxd.message import InvalidEvent, InvalidMessage, Message, decode, encode
+from outboxd.wakeups import wakeup_of
 from tests.services.publishing import make_event
 
 TEXT = some.text(some.characters(exclude_categories=["Cs"]), max_size=64)
@@ -92,3 +99,34 @@ def test_what_is_no_message_is_refused_with_the_reason(change: dict[str, object]
 def test_junk_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessage, match="no room_outbox_event"):
         decode(data)
+
+
+DOCUMENTS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The fenced blocks of a document."""
+    text = (DOCUMENTS / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_documents_examples_are_messages_envelopes_and_wake_ups() -> None:
+    """Whoever writes a consumer in another language goes by them."""
+    first, second, envelope = blocks("message-format.md", "json")
+    assert decode(first).envelope == re.search(rb'"envelope": (.*)}$', first.strip().encode())[1]  # type: ignore[index]
+    closed = decode(second)
+    event = make_event(content_type=closed.content_type, envelope=closed.envelope)
+    assert read(event).event_type == closed.event_type == "RoomClosed"
+    assert read(make_event(envelope=envelope.encode())).body == {"user_id": "u-5"}
+    ignited, wakeup = blocks("rockets.md", "json")
+    event = make_event(envelope=ignited.encode(), app_code="hyapp", room_id="r-17", event_type="RoomRocketIgnited")
+    assert wakeup_of(event) == wakeups.decode(wakeup.encode())
+
+
+@pytest.mark.parametrize("document", ["message-format.md", "rockets.md"])
+def test_what_the_documents_import_is_there(document: str) -> None:
+    for block in blocks(document, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = importlib.import_module(node.module)
+                assert [name.name for name in node.names if not hasattr(module, name.name)] == []

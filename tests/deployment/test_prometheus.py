@@ -100,6 +100,7 @@ def page(folder: Path) -> str:
     board = Scoreboard(4)
     for number in (1, 2):
         board.take(f"{LANE.name}-{number:02d}").begin(1.0)
+    board.take("im_bridge-01").begin(1.0)
     series = Series(str(folder), 0)
     for publisher in LANE.direct:
         series.count(counter_key(PUBLISH_SUCCESS, LANE.name, publisher), 5)

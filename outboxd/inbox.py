@@ -47,7 +47,7 @@ def first_time(cursor: Cursor, consumer: str, event_id: str, app_code: str = "")
 
     Raises ValueError for names that do not fit, and what the driver raises.
     """
-    _check(consumer, event_id, app_code)
+    check_names(consumer, event_id, app_code)
     now_ms = time.time_ns() // 1_000_000
     # IGNORE hides other faults than the repetition, too: those of names that do not fit, which were looked at.
     if _is_sqlite(cursor):
@@ -101,7 +101,7 @@ class RedisInbox:
 
         Raises Busy, ValueError, and what redis raises.
         """
-        _check(self._consumer, event_id, app_code)
+        check_names(self._consumer, event_id, app_code)
         key, token = self._key(event_id, app_code), secrets.token_bytes(16)
         if not self._redis.set(key, token, nx=True, px=self._busy_ms):
             if self._redis.get(key) != DONE:
@@ -136,7 +136,8 @@ def _is_sqlite(cursor: Cursor) -> bool:
     return any(kind.__module__.startswith("sqlite3") for kind in type(cursor).__mro__)
 
 
-def _check(consumer: str, event_id: str, app_code: str) -> None:
+def check_names(consumer: str, event_id: str, app_code: str) -> None:
+    """Raises ValueError for names that do not fit into the memory."""
     for name, value, most in (
         ("consumer", consumer, CONSUMER_CHARACTERS),
         ("event_id", event_id, EVENT_ID_CHARACTERS),

@@ -60,6 +60,7 @@ METRICS_AVAILABLE = "metrics_available"
 BRIDGE_RETRYABLE = "bridge_retryable"
 BRIDGE_DEAD_LETTER = "bridge_dead_letter"
 BRIDGE_HELD = "bridge_held"
+BRIDGE_STOPPED = "bridge_stopped"
 BRIDGE_RESUMED = "bridge_resumed"
 SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
 SUBSCRIPTION_AVAILABLE = "subscription_available"
@@ -112,7 +113,9 @@ EVENTS: Mapping[str, str] = {
     METRICS_AVAILABLE: "the metrics' folder can be written again",
     BRIDGE_RETRYABLE: "the bridge could not do a message; the queue delivers it again",
     BRIDGE_DEAD_LETTER: "the bridge gave a message up: it is among the dead letters of the queue, a person decides",
-    BRIDGE_HELD: "Tencent IM fails for everything: the bridge keeps what it has and tries on, no attempt counted",
+    BRIDGE_HELD: "a message failed by the fault of Tencent IM or of the configuration: it is kept and tried again, no "
+    "attempt counted; said once for each reason",
+    BRIDGE_STOPPED: "Tencent IM fails for everything: only probes are sent, and nothing more is taken from the queue",
     BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
     SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
     SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",

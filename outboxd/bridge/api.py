@@ -33,6 +33,9 @@ class Subscription(Protocol):
     def give_back(self, delivery: Delivery, after_s: float) -> None:
         """It comes again after about after_s, with one attempt more."""
 
+    def release(self, deliveries: Iterable[Delivery], after_s: float) -> None:
+        """They come again after about after_s. No attempt is counted, where the queue can be told so."""
+
     def bury(self, delivery: Delivery, reason: str) -> None:
         """It goes to the group's dead letters."""
 

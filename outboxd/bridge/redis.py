@@ -5,6 +5,7 @@ Loads redis.
 """
 
 import contextlib
+import re
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -20,6 +21,8 @@ FIELD = b"m"
 CLAIM_EVERY_S = 1.0
 """So often it is looked whether something that was given back, or that a consumer left behind, is due again."""
 _DEAD_MOST = 100_000
+_COMMAND = re.compile(r"^Command # \d+ \(.*\) of pipeline caused error: ", re.DOTALL)
+"""What redis-py puts before an error of a pipeline: the command, with what it was to write."""
 
 
 class RedisSubscription:
@@ -42,18 +45,24 @@ class RedisSubscription:
         self._redis = connect(url, timeout_s)
         self._longest_s = timeout_s / 2  # a read that blocks for longer would be taken for a server that hangs
         self._stream, self._group, self._consumer = stream, group, consumer
-        self._has_group = False
         self._claim_at_s = 0.0
         self._left_behind_from: str | bytes | None = "0"
 
     def receive(self, limit: int, wait_s: float) -> list[Delivery]:
         """What was left behind, what is due again, else what is new."""
         with self._errors():
-            if not self._has_group:
-                self._make_group()
-            if self._left_behind_from is not None and (left := self._left_behind(self._left_behind_from, limit)):
-                return left
-            return self._due_again(limit) or self._new(limit, min(wait_s, self._longest_s))
+            try:
+                return self._receive(limit, wait_s)
+            except ResponseError as error:
+                if "NOGROUP" not in str(error):
+                    raise
+            self._make_group()  # the first of all, or the stream was deleted
+            return []
+
+    def _receive(self, limit: int, wait_s: float) -> list[Delivery]:
+        if self._left_behind_from is not None and (left := self._left_behind(self._left_behind_from, limit)):
+            return left
+        return self._due_again(limit) or self._new(limit, min(wait_s, self._longest_s))
 
     def _left_behind(self, from_id: str | bytes, limit: int) -> list[Delivery]:
         entries = self._read(from_id, limit, 1)
@@ -107,12 +116,22 @@ class RedisSubscription:
         self._set_idle([delivery.handle], self.invisible_s - min(after_s, self.invisible_s))
         self._claim_at_s = min(self._claim_at_s, time.monotonic() + after_s)
 
-    def _set_idle(self, ids: list[Any], idle_s: float) -> None:
+    def release(self, deliveries: Iterable[Delivery], after_s: float) -> None:
+        """The counter of deliveries goes back by one, since it rises when they come again."""
+        by_attempt: dict[int, list[Any]] = {}
+        for delivery in deliveries:
+            by_attempt.setdefault(delivery.attempt, []).append(delivery.handle)
+        for attempt, ids in by_attempt.items():
+            self._set_idle(ids, self.invisible_s - min(after_s, self.invisible_s), max(0, attempt - 1))
+        self._claim_at_s = min(self._claim_at_s, time.monotonic() + after_s)
+
+    def _set_idle(self, ids: list[Any], idle_s: float, count: int | None = None) -> None:
         if ids:
-            with self._errors():  # justid: the counter of deliveries stays as it is
+            with self._errors():  # justid: the counter of deliveries stays as it is, unless it is given
                 self._redis.xclaim(
-                    self._stream, self._group, self._consumer, 0, ids, idle=round(idle_s * 1000), justid=True
-                )
+                    self._stream, self._group, self._consumer, 0, ids, idle=round(idle_s * 1000), retrycount=count,
+                    justid=True,
+                )  # fmt: skip
 
     def bury(self, delivery: Delivery, reason: str) -> None:
         """Both at once: it is in one of the two streams, never in none."""
@@ -134,16 +153,14 @@ class RedisSubscription:
         except ResponseError as error:
             if "BUSYGROUP" not in str(error):
                 raise
-        self._has_group = True
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
         try:
             yield
         except (RedisError, OSError) as error:
-            if "NOGROUP" in str(error):  # the stream was deleted
-                self._has_group = False
-            raise SubscriptionError(f"the stream {self._stream}: {clip(redact(str(error)), 300)}") from error
+            text = _COMMAND.sub("", str(error))
+            raise SubscriptionError(f"the stream {self._stream}: {clip(redact(text), 300)}") from error
 
 
 def _flat(entries: Any) -> Iterator[Any]:

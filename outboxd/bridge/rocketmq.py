@@ -37,6 +37,11 @@ class RocketMqSubscription:
         """It comes again after about after_s: the server looks once in a while, so some seconds later."""
         self._group.hide(delivery.handle, after_s)
 
+    def release(self, deliveries: Iterable[Delivery], after_s: float) -> None:
+        """They come again after about after_s, with one attempt more: the server counts how often it hands them out."""
+        for delivery in deliveries:
+            self._group.hide(delivery.handle, after_s)
+
     def bury(self, delivery: Delivery, reason: str) -> None:
         """It goes to the group's dead letters. RocketMQ has no place for the reason: whoever buries logs it."""
         self._group.bury(delivery.handle)

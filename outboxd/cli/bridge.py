@@ -6,11 +6,16 @@ from collections.abc import Iterator
 from outboxd.bridge.memory import Memory, RedisMemory, TableMemory
 from outboxd.config.schema import Config, TencentIm
 from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
-from outboxd.publishers.api import Publisher
+from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.filters import wants
+from outboxd.publishers.route import Route
+from outboxd.relay.breaker import Breaker
 from outboxd.store import connect
 from outboxd.supervisor.spawn import ChildContext, Role
 from outboxd.vitals import BRIDGE
 
+LONGEST_PAUSE_S = 60.0
+"""That Tencent may ask for."""
 HEARTBEAT_MARGIN_S = 20.0
 """A queue's long poll may take so long, and nothing hangs."""
 
@@ -34,7 +39,7 @@ def _role(config: Config, number: int) -> Role:
             bridge,
             lambda: open_subscription(bridge, context.worker_id),
             lambda: _memory(config, context),
-            lambda: _publisher(config),
+            lambda: _fanout(config),
         )
 
     longest_s = max(bridge.publish_timeout_s, config.database.statement_timeout_s, config.database.connect_timeout_s)
@@ -48,12 +53,14 @@ def _memory(config: Config, context: ChildContext) -> Memory:
     return TableMemory(lambda: connect(config.database, lambda: beat(time.monotonic())), config.bridge.group)
 
 
-def _publisher(config: Config) -> Publisher:
+def _fanout(config: Config) -> Fanout:
     from outboxd.publishers.tencent_im import open_tencent_im
 
-    settings = config.publishers[config.bridge.publisher]
+    settings, timeout_s = config.publishers[config.bridge.publisher], config.bridge.publish_timeout_s
     assert isinstance(settings, TencentIm)
-    return open_tencent_im(settings, BRIDGE, config.bridge.publish_timeout_s, member_control=True)
+    publisher = open_tencent_im(settings, BRIDGE, timeout_s, member_control=True)
+    breaker, chosen = Breaker(settings.breaker), wants(settings.events)
+    return Fanout([Route(settings.name, publisher, breaker, chosen, settings.max_rate, LONGEST_PAUSE_S)], timeout_s)
 
 
 def refusals(config: Config) -> Iterator[str]:

@@ -19,8 +19,8 @@ from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding, Look, Planner, Take
-from outboxd.relay.waiting import Waiting
 from outboxd.store.api import Store
+from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
 CONFLICT_PAUSE_S = 0.1

@@ -152,7 +152,8 @@ def test_in_dual_mode_an_outage_of_one_side_is_its_own(
 
 
 def flow(table: Table, daemon: Daemon, healthy: str) -> float:
-    """A steady load for a while; the median of how long it took until the healthy side had its events."""
+    """A steady load for a while; the median of how long it took until the healthy side had its events, all but one,
+    which may be the broken side's probe and is written down when that has ended."""
     lasting_s = scaled(60.0, 3.0)
     took_s: list[float] = []
     until_s = time.monotonic() + lasting_s
@@ -160,6 +161,6 @@ def flow(table: Table, daemon: Daemon, healthy: str) -> float:
         since_s = time.monotonic()
         names = ", ".join(f"'{event_id}'" for event_id in table.fill(5))
         there = f"event_id IN ({names}) AND (status = 'delivered' OR published_to = '{healthy}')"
-        daemon.wait_until(lambda there=there: len(table.rows(there)) == 5, f"{healthy} to have its events")  # type: ignore[misc]
+        daemon.wait_until(lambda there=there: len(table.rows(there)) >= 4, f"{healthy} to have its events")  # type: ignore[misc]
         took_s.append(time.monotonic() - since_s)
     return statistics.median(took_s)

@@ -88,3 +88,25 @@ REASONS = (
     CONNECT, DNS, TLS, TIMEOUT, RESET, THROTTLED, UNAVAILABLE, SERVER_ERROR, MISCONFIGURED, REJECTED, INVALID,
     EXCEPTION, PARKED, RETRY_LIMIT,
 )  # fmt: skip
+
+BLAMELESS = {
+    CONNECT: "no connection: ",
+    DNS: "no such host: ",
+    TLS: "TLS failed: ",
+    THROTTLED: "busy: ",
+    UNAVAILABLE: "unavailable: ",
+    MISCONFIGURED: "refused: ",
+}
+"""How the text of a failure begins that is not the event's: the row keeps the text alone, and it must tell."""
+REJECTION = "rejected: "
+"""How the text begins of what can never be accepted."""
+
+
+def blameless(reason: str, error: str, retry_after_s: float | None = None) -> Retry:
+    """A failure of the publisher, which uses up no attempt. reason: of BLAMELESS."""
+    return Retry(reason, BLAMELESS[reason] + error, counted=False, retry_after_s=retry_after_s)
+
+
+def rejected(error: str) -> Dead:
+    """The receiver can never accept it."""
+    return Dead(REJECTED, REJECTION + error)

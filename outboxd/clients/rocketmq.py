@@ -21,6 +21,8 @@ from outboxd.event import (
     UNAVAILABLE,
     Dead,
     Retry,
+    blameless,
+    rejected,
 )
 from outboxd.redact import clip, redact
 
@@ -66,7 +68,7 @@ def outcome_of(error: BaseException, is_connected: bool) -> Retry | Dead:
         return _outcome_of_answer(error)
     if is_connected:
         return Retry(RESET, f"the call ended without an answer: {text_of(error)}")
-    return Retry(CONNECT, f"no connection: {text_of(error)}", counted=False)
+    return blameless(CONNECT, text_of(error))
 
 
 def text_of(error: BaseException) -> str:
@@ -84,15 +86,15 @@ def _outcome_of_call(error: AioRpcError, is_connected: bool) -> Retry | Dead:
             return Retry(RESET, f"the connection ended before the answer did: {text}")
         case StatusCode.UNAVAILABLE:
             reason = TLS if _TLS.search(text) else DNS if _DNS.search(text) else CONNECT
-            return Retry(reason, text, counted=False)
+            return blameless(reason, text)
         case StatusCode.DEADLINE_EXCEEDED if is_connected:
             return Retry(TIMEOUT, f"no complete answer in time: {text}")
         case StatusCode.DEADLINE_EXCEEDED:
-            return Retry(CONNECT, f"not connected in time: {text}", counted=False)
+            return blameless(CONNECT, f"not in time: {text}")
         case StatusCode.UNAUTHENTICATED | StatusCode.PERMISSION_DENIED | StatusCode.UNIMPLEMENTED:
-            return Retry(MISCONFIGURED, text, counted=False)
+            return blameless(MISCONFIGURED, text)
         case StatusCode.RESOURCE_EXHAUSTED:
-            return Retry(THROTTLED, text, counted=False)
+            return blameless(THROTTLED, text)
         case StatusCode.CANCELLED:
             return Retry(RESET, f"the call ended without an answer: {text}")
     return Retry(SERVER_ERROR, text)
@@ -103,25 +105,25 @@ def _outcome_of_answer(error: raised.ClientException) -> Retry | Dead:
     text = text_of(error)
     match error:
         case raised.UnauthorizedException() | raised.ForbiddenException() | raised.NotFoundException():
-            return Retry(MISCONFIGURED, text, counted=False)
+            return blameless(MISCONFIGURED, text)
         case raised.PaymentRequiredException() | raised.UnsupportedException():
-            return Retry(MISCONFIGURED, text, counted=False)
+            return blameless(MISCONFIGURED, text)
         case raised.TooManyRequestsException():
-            return Retry(THROTTLED, text, counted=False)
+            return blameless(THROTTLED, text)
         case raised.BadRequestException() if error.code in _MISCONFIGURED:
-            return Retry(MISCONFIGURED, text, counted=False)
+            return blameless(MISCONFIGURED, text)
         case raised.BadRequestException() if error.code == Code.ILLEGAL_DELIVERY_TIME:
             return Dead(REJECTED, f"later than the broker allows (24 h unless it is told otherwise): {text}")
         case raised.BadRequestException():
-            return Dead(REJECTED, text)
+            return rejected(text)
         case raised.PayloadTooLargeException() | raised.RequestHeaderFieldsTooLargeException():
-            return Dead(INVALID, text)
+            return Dead(INVALID, f"RocketMQ takes no such message: {text}")
         case raised.PayloadEmptyException():
-            return Dead(INVALID, text)
+            return Dead(INVALID, f"RocketMQ takes no such message: {text}")
         case raised.ProxyTimeoutException():
             return Retry(TIMEOUT, text)
     if any(word in text for word in _BUSY):
-        return Retry(THROTTLED, text, counted=False)
+        return blameless(THROTTLED, text)
     if error.code == Code.HA_NOT_AVAILABLE or any(word in text for word in _AWAY):
-        return Retry(UNAVAILABLE, text, counted=False)
+        return blameless(UNAVAILABLE, text)
     return Retry(SERVER_ERROR, text)

@@ -22,7 +22,7 @@ from outboxd.clients.rocketmq_library import (
 )
 from outboxd.clients.rocketmq_server import find_route, introduce, is_connected, renew, wrong_type
 from outboxd.config.schema import RocketMqServer
-from outboxd.event import DELIVERED, MISCONFIGURED, THROTTLED, TIMEOUT, Dead, Outcome, Retry
+from outboxd.event import DELIVERED, MISCONFIGURED, THROTTLED, TIMEOUT, Dead, Outcome, Retry, blameless
 
 MAX_BODY_BYTES = 4 << 20
 """Until the server says what it takes."""
@@ -153,7 +153,7 @@ class Sender:
             except Exception as error:  # noqa: BLE001  whatever it is, it is told, and tried again
                 outcome = outcome_of(error, is_connected=False)
                 is_held = isinstance(outcome, Retry)
-                self._tell_waiting(outcome if is_held else Retry(MISCONFIGURED, outcome.error, counted=False))
+                self._tell_waiting(outcome if is_held else blameless(MISCONFIGURED, outcome.error))
                 self._connecting_since_s = None
                 self._renew()
                 self._closing.wait(CONNECT_PAUSE_S)
@@ -210,7 +210,7 @@ class Sender:
                 raise ConnectionError("the topic's route is not known")
             queue = producer.selector.select_next_queue()
             if (wrong := wrong_type(self._topic, self._type, queue)) is not None:
-                return Retry(MISCONFIGURED, wrong, counted=False)
+                return blameless(MISCONFIGURED, wrong)
             stub = producer.rpc_client.retrieve_or_create_channel(queue.endpoints).async_stub
             _check(await stub.SendMessage(send.request, metadata=self._signed(), timeout=timeout_s))
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  every failure has an outcome

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outboxd.config.schema import EXPONENTIAL, Lane, PublisherSettings
 from outboxd.explain import words
@@ -27,6 +27,7 @@ _BLAMED = {
     WORKER: "This is blamed on no receiver.",
     OPERATOR: "A person did this.",
 }
+_UNCOUNTED = "No attempt was used: this is blamed on the receiver or its configuration."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,16 @@ class Scene:
 
     @property
     def verdict(self) -> Verdict | None:
-        """What its last error says."""
-        return verdict(self.event.last_error, dict(self.publishers)) if self.event.last_error else None
+        """What its last error says. While nothing was counted, it was not blamed on the event, whatever it says."""
+        if not self.event.last_error:
+            return None
+        found = verdict(self.event.last_error, dict(self.publishers))
+        return replace(found, blame=RECEIVER) if self.is_uncounted and found.blame == EVENT else found
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Has nothing of what failed used up an attempt?"""
+        return self.event.status == "retryable" and not self.event.retry_count
 
 
 def wanted_by(event_type: str, publishers: Mapping[str, PublisherSettings]) -> tuple[str, ...]:
@@ -138,7 +147,8 @@ def _retryable(scene: Scene) -> Told:
         due += ", or at the publisher's next probe, while it is failing" if found and found.publisher else ""
     if found is None:  # its worker was lost, or it was given back
         return RETRYING, f"it will be tried again {due}", [*_attempts(scene), *_rest(scene)], _unblock(scene)
-    details = [f"last error: {event.last_error}", f"{found.says}. {_BLAMED[found.blame]}"]
+    blamed = _UNCOUNTED if scene.is_uncounted and found.blame == RECEIVER and not found.parked else _BLAMED[found.blame]
+    details = [f"last error: {event.last_error}", f"{found.says}. {blamed}"]
     todo = [found.todo] if found.todo else []
     if found.parked and found.publisher:
         sooner = ", or sooner if that publisher recovers" if wait_ms > 0 else ""
@@ -186,13 +196,18 @@ def _failed(scene: Scene) -> Told:
     accepted, refused = scene.marks
     details += [f"accepted by {', '.join(accepted)}: not asked again at a replay"] if accepted else []
     details += [f"refused by {', '.join(refused)}"] if refused else []
-    return DEAD, headline, details, [*todo, f"publish it again: `{replay_command(scene)}`"]
+    if found is not None and found.is_invalid:
+        todo.append(f"not before that, since it would die again: `{_command(scene, 'replay')}`")
+        todo.append(f"or delete it for good: `{_command(scene, 'purge')}`")
+    else:
+        todo.append(f"publish it again: `{_command(scene, 'replay')}`")
+    return DEAD, headline, details, todo
 
 
-def replay_command(scene: Scene) -> str:
-    """What to type to publish this one dead letter again."""
+def _command(scene: Scene, deed: str) -> str:
+    """What to type to do that with this one dead letter."""
     event = scene.event
-    parts = ["outboxd", "dead", "replay", event.event_id, "--lane", scene.lane.name, "--app", event.app_code]
+    parts = ["outboxd", "dead", deed, event.event_id, "--lane", scene.lane.name, "--app", event.app_code]
     return shlex.join(parts)
 
 

@@ -5,17 +5,15 @@ through it and see that what is told here is what happened.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from outboxd.config.schema import Console, Http, PublisherSettings, PythonCallable, TencentIm
 from outboxd.event import MISCONFIGURED as MISCONFIGURED_REASON
 from outboxd.event import Dead, Retry
+from outboxd.explain.verdict_texts import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, Verdict, by_words
 from outboxd.tencent.codes import failure_of
 from outboxd.tencent.course import AT_ODDS
 
-EVENT, RECEIVER, CONFIGURATION, WORKER, OPERATOR = "event", "receiver", "configuration", "worker", "operator"
-"""Whom a failure is blamed on. Only failures blamed on the event, or on a worker that died with it, use up attempts."""
+__all__ = ["CONFIGURATION", "EVENT", "OPERATOR", "RECEIVER", "WORKER", "Verdict", "verdict"]
 
 MISCONFIGURED = {
     401: "check `publishers.{name}.authorization_file`",
@@ -31,22 +29,7 @@ UNAVAILABLE = frozenset({502, 503, 504})
 _HTTP = re.compile(r"HTTP (\d{3})\b")
 _TENCENT_AT = re.compile(r"(?:.*; )?\w+ at \S+: ")
 _TENCENT_CODE = re.compile(r"\w+: (-?\d+)\b")
-_PARKED = re.compile(r"waiting for (\w+), which (is failing|asked for a pause of (\d+) s)")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """blame: one of the above. says: what happened, a sentence. todo: what a person can do, "" if nothing need be
-    done. publisher: whom the text is about, "" if nobody. is_final: this very answer ends the event's life. parked: it
-    was not even tried.
-    """
-
-    blame: str
-    says: str
-    todo: str = ""
-    publisher: str = ""
-    is_final: bool = False
-    parked: bool = False
+_PARKED = re.compile(r"waiting for (\w+), which (is failing|is slow|asked for a pause of (\d+) s)")
 
 
 def verdict(error: str, publishers: dict[str, PublisherSettings]) -> Verdict:
@@ -68,10 +51,7 @@ def verdict(error: str, publishers: dict[str, PublisherSettings]) -> Verdict:
             text = text[found.end() :]
     if found := _HTTP.match(text):
         return _answered(int(found[1]), name, settings)
-    for starts, judge in _TEXTS:
-        if text.startswith(starts):
-            return judge(name)
-    return _other(name, settings)
+    return by_words(text, name, settings) or _other(name, settings)
 
 
 def _publisher_of(error: str, publishers: dict[str, PublisherSettings]) -> tuple[str, str]:
@@ -88,7 +68,7 @@ def _parked(found: re.Match[str], text: str) -> Verdict:
         return Verdict(
             RECEIVER, f"{name} asked for a pause of {found[3]} s, so it was not tried", "", name, parked=True
         )
-    says = f"{name} is failing, so it was not tried"
+    says = f"{name} {found[2]}, so it was not tried"
     return Verdict(
         RECEIVER, says, f"look at {name}: probes are sent to it, and it goes on by itself", name, parked=True
     )
@@ -142,80 +122,4 @@ def _other(name: str, settings: PublisherSettings | None) -> Verdict:
 _WRAPPED = (
     ("outbox retry limit exceeded: ", WORKER, "its attempts were used up before it could be published once more"),
     ("killed by ", OPERATOR, "a person ended it with `outboxd dead kill`"),
-)
-
-
-def _transport(blame: str, says: str, todo: str = "", *, parked: bool = False) -> Callable[[str], Verdict]:
-    def judge(name: str) -> Verdict:
-        who = name or "the receiver"
-        return Verdict(blame, says.format(who=who), todo.format(name=name, who=who), name, parked=parked)
-
-    return judge
-
-
-_UNREACHED = "the request never reached {who}"
-_UNANSWERED = ", so it may have handled the event all the same (it will see the same event_id again)"
-_TEXTS: tuple[tuple[tuple[str, ...], Callable[[str], Verdict]], ...] = (
-    (
-        ("no app for app_code ",),
-        _transport(CONFIGURATION, "{who} has no app for its app_code", "add it to `publishers.{name}.apps`"),
-    ),
-    (
-        ("protobuf is not installed",),
-        _transport(CONFIGURATION, "its envelope is protobuf, whose library is missing", "pip install 'outboxd[grpc]'"),
-    ),
-    (
-        ("TLS failed: ",),
-        _transport(
-            RECEIVER, "no secure connection to {who} came about", "check its certificate and `publishers.{name}`"
-        ),
-    ),
-    (
-        ("Could not resolve ", "Couldn't resolve "),
-        _transport(
-            RECEIVER,
-            "the host name of {who} is not known",
-            "check its address in `publishers.{name}` and the name server",
-        ),
-    ),
-    (
-        ("Failed to connect ", "Could not connect ", "Couldn't connect ", "connect to "),
-        _transport(RECEIVER, _UNREACHED + ": nothing took the connection", "see that {who} is up"),
-    ),
-    (("the request was not sent: ",), _transport(RECEIVER, _UNREACHED, "see that {who} is up and reachable")),
-    (("no complete answer in time",), _transport(EVENT, "{who} did not answer in time" + _UNANSWERED)),
-    (
-        ("the kept-alive connection was closed", "the connection ended before"),
-        _transport(EVENT, "{who} ended the connection without an answer" + _UNANSWERED),
-    ),
-    (
-        ("the answer's headers are too long",),
-        _transport(EVENT, "outboxd gave up on {who}, since its answer's headers were too long" + _UNANSWERED),
-    ),
-    (("the answer cannot be read",), _transport(EVENT, "{who} sent an answer that is no HTTP" + _UNANSWERED)),
-    (("the call did not return in time",), _transport(EVENT, "the call of {who} took longer than publish_timeout")),
-    (
-        ("standard output ",),
-        _transport(RECEIVER, "standard output took no more", "see that something reads it"),
-    ),
-    (
-        ("not sent: ", "given up before it began", "not yet handed to "),
-        _transport(WORKER, "it was claimed, but its turn did not come", parked=True),
-    ),
-    (
-        ("envelope of ",),
-        _transport(EVENT, "its payload is larger than the lane allows", "raise max_event_bytes, then replay it"),
-    ),
-    (
-        (
-            "headers are ",
-            "event_id is empty",
-            "envelope is no EventEnvelope",
-            "too large for Tencent IM",
-            "group id ",
-            "has no room_id",
-            "RoomUserKicked",
-        ),
-        _transport(EVENT, "no request can be made of it", "correct the producer; this row has to be corrected, too"),
-    ),
 )

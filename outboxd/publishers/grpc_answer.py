@@ -17,16 +17,16 @@ from outboxd.event import (
     DELIVERED,
     DNS,
     MISCONFIGURED,
-    REJECTED,
     RESET,
     SERVER_ERROR,
     THROTTLED,
     TIMEOUT,
     TLS,
     UNAVAILABLE,
-    Dead,
     Outcome,
     Retry,
+    blameless,
+    rejected,
 )
 from outboxd.redact import clip, redact
 
@@ -54,19 +54,19 @@ def outcome_of(code: StatusCode, details: str, retry_after_s: float | None, was_
         return DELIVERED
     error = clip(redact(f"{code.name}: {details}"), ERROR_CHARACTERS)
     if code is StatusCode.INVALID_ARGUMENT:
-        return Dead(REJECTED, error)
+        return rejected(error)
     if code is StatusCode.RESOURCE_EXHAUSTED:
         if _TOO_LARGE.search(details):
-            return Dead(REJECTED, error)
-        return Retry(THROTTLED, error, counted=False, retry_after_s=retry_after_s)
+            return rejected(error)
+        return blameless(THROTTLED, error, retry_after_s)
     if code is StatusCode.UNAVAILABLE:
         return _unavailable(details, error, retry_after_s)
     if code is StatusCode.DEADLINE_EXCEEDED:
         if not was_connected and not _BROKEN.search(details):
-            return Retry(CONNECT, f"no connection in time: {error}", counted=False)
+            return blameless(CONNECT, f"not in time: {error}")
         return Retry(TIMEOUT, error)
     if code in _ABOUT_THE_CALLER:
-        return Retry(MISCONFIGURED, error, counted=False)
+        return blameless(MISCONFIGURED, error)
     return Retry(SERVER_ERROR, error)
 
 
@@ -78,7 +78,7 @@ def has_no_connection(code: StatusCode, details: str) -> bool:
 def _unavailable(details: str, error: str, retry_after_s: float | None) -> Retry:
     if _NOT_CONNECTED.search(details):
         reason = DNS if _DNS.search(details) else TLS if _TLS.search(details) else CONNECT
-        return Retry(reason, error, counted=False)
+        return blameless(reason, error)
     if _BROKEN.search(details):
         return Retry(RESET, error)
-    return Retry(UNAVAILABLE, error, counted=False, retry_after_s=retry_after_s)
+    return blameless(UNAVAILABLE, error, retry_after_s)

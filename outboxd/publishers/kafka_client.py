@@ -21,6 +21,7 @@ from outboxd.event import (
     Dead,
     Outcome,
     Retry,
+    blameless,
 )
 from outboxd.redact import clip, redact
 
@@ -43,9 +44,7 @@ _REFUSED = frozenset(
     }
 )  # fmt: skip
 # The broker refuses a batch, and does not say which of its messages it means: each is tried again, and counted.
-_REFUSED_BATCH = frozenset(
-    {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD}
-)
+_REFUSED_BATCH = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE, KafkaError.INVALID_RECORD})
 _UNAVAILABLE = frozenset(
     {
         KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL, KafkaError._FENCED,
@@ -95,13 +94,13 @@ def outcome_of(error: KafkaError, trouble: Retry | None) -> Outcome:
     if code == KafkaError._MSG_TIMED_OUT:
         return trouble or Retry(TIMEOUT, text)
     if code in _REFUSED:
-        return Retry(MISCONFIGURED, text, counted=False)
+        return blameless(MISCONFIGURED, text)
     if code in _REFUSED_BATCH:
         return Retry(REJECTED, text)
     if code == KafkaError.THROTTLING_QUOTA_EXCEEDED:
-        return Retry(THROTTLED, text, counted=False)
+        return blameless(THROTTLED, text)
     if code in _UNAVAILABLE or error.retriable() or error.fatal():
-        return Retry(UNAVAILABLE, text, counted=False)
+        return blameless(UNAVAILABLE, text)
     return Retry(SERVER_ERROR, text)
 
 
@@ -116,13 +115,13 @@ def trouble_of(error: KafkaError) -> Retry | None:
     """What an error of the brokers means for events that they do not acknowledge; None: nothing."""
     code, text = error.code(), text_of(error)
     if code in _REFUSED:
-        return Retry(MISCONFIGURED, text, counted=False)
+        return blameless(MISCONFIGURED, text)
     if code == KafkaError._RESOLVE:
-        return Retry(DNS, text, counted=False)
+        return blameless(DNS, text)
     if code == KafkaError._SSL or (code == KafkaError._TRANSPORT and _HANDSHAKE.search(error.str())):
-        return Retry(TLS, text, counted=False)
+        return blameless(TLS, text)
     if code in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT):
-        return Retry(CONNECT, text, counted=False)
+        return blameless(CONNECT, text)
     return None
 
 

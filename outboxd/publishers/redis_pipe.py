@@ -35,6 +35,7 @@ from outboxd.event import (
     UNAVAILABLE,
     Outcome,
     Retry,
+    blameless,
 )
 from outboxd.redact import clip, redact
 
@@ -42,7 +43,7 @@ ERROR_CHARACTERS = 300
 Command = tuple[str | bytes, ...]
 
 # redis-py has a class for some of the server's error codes, and cuts the code off their text.
-_PASSING_ERRORS = (BusyLoadingError, ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
+_PASSING_ERRORS = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")
 _REFUSED = ("NOAUTH", "NOPERM", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK")
 
@@ -60,9 +61,9 @@ class Pipe:
         try:
             connection = pool.get_connection()  # connected, and nothing sent over it yet
         except (AuthenticationError, AuthorizationError) as error:
-            return [Retry(MISCONFIGURED, text_of(error), counted=False)] * len(commands)
+            return [blameless(MISCONFIGURED, text_of(error))] * len(commands)
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            return [Retry(CONNECT, f"cannot connect: {text_of(error)}", counted=False)] * len(commands)
+            return [blameless(CONNECT, text_of(error))] * len(commands)
         outcomes: list[Outcome] = []
         try:
             connection.send_packed_command(connection.pack_commands(commands))
@@ -96,13 +97,15 @@ def outcome_of(answer: object) -> Outcome:
     if isinstance(answer, TimedOut):
         return Retry(TIMEOUT, f"no complete answer in time: {text_of(answer)}")
     if isinstance(answer, NoPermissionError | AuthenticationError | AuthorizationError):
-        return Retry(MISCONFIGURED, text_of(answer), counted=False)
+        return blameless(MISCONFIGURED, text_of(answer))
+    if isinstance(answer, BusyLoadingError):  # redis-py takes it for a connection error, and hangs up
+        return blameless(UNAVAILABLE, text_of(answer))
     if isinstance(answer, ResponseError | RedisError) and not isinstance(answer, Disconnected):
         word = str(answer).partition(" ")[0]
         if word in _REFUSED:
-            return Retry(MISCONFIGURED, text_of(answer), counted=False)
+            return blameless(MISCONFIGURED, text_of(answer))
         if word in _PASSING or isinstance(answer, _PASSING_ERRORS):
-            return Retry(UNAVAILABLE, text_of(answer), counted=False)
+            return blameless(UNAVAILABLE, text_of(answer))
         return Retry(SERVER_ERROR, text_of(answer))
     if isinstance(answer, BaseException):
         return Retry(RESET, f"the connection ended before the answer did: {text_of(answer)}")

@@ -14,13 +14,13 @@ from outboxd.clients.rocketmq_library import (
 from outboxd.clients.rocketmq_sender import Sender
 from outboxd.config.schema import RocketMqServer
 from outboxd.envelope import NoProtobuf
-from outboxd.event import CONNECT, INVALID, MISCONFIGURED, Dead, Event, Outcome, Retry
+from outboxd.event import CONNECT, INVALID, MISCONFIGURED, Dead, Event, Outcome, Retry, blameless
 from outboxd.message import InvalidEvent
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Mailbox
 
 CAPACITY = 128
-NOT_CONNECTED = Retry(CONNECT, "no connection to RocketMQ in time", counted=False)
+NOT_CONNECTED = blameless(CONNECT, "not in time")
 
 # What the server refuses: Java's ISO control characters, and what parts the tags of a subscription.
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -49,6 +49,7 @@ def test_every_status_is_blamed_as_the_relay_blames_it(permanent: frozenset[int]
         ("the answer cannot be read: Received HTTP/0.9", EVENT, "no HTTP"),
         ("the answer's headers are too long", EVENT, "outboxd gave up on webhook, since its answer's headers"),
         ("waiting for webhook, which is failing", RECEIVER, "webhook is failing, so it was not tried"),
+        ("waiting for webhook, which is slow", RECEIVER, "webhook is slow, so it was not tried"),
         ("waiting for webhook, which asked for a pause of 7 s", RECEIVER, "asked for a pause of 7 s"),
         ("held, since the receiver refuses everything: HTTP 422", RECEIVER, "looks like its own fault"),
         ("not sent: the worker was held up until the deadline had passed", WORKER, "its turn did not come"),

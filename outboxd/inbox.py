@@ -42,6 +42,18 @@ class Busy(Exception):
     """Another consumer of the same name is at this event right now: leave it to the queue to deliver it again."""
 
 
+def check_names(consumer: str, event_id: str, app_code: str = "") -> None:
+    """Raises ValueError for a name that no memory can hold: cut, or squeezed into ASCII, two might look like one."""
+    for name, value, most in (
+        ("consumer", consumer, CONSUMER_CHARACTERS),
+        ("event_id", event_id, EVENT_ID_CHARACTERS),
+        ("app_code", app_code, APP_CODE_CHARACTERS),
+    ):
+        if len(value) > most or (name != "app_code" and not (value and value.isascii())):
+            kind = "text" if name == "app_code" else "ASCII text that is not empty"
+            raise ValueError(f"{name} {value[:80]!r} does not fit: {kind} of at most {most} characters")
+
+
 def first_time(cursor: Cursor, consumer: str, event_id: str, app_code: str = "") -> bool:
     """Remember that the consumer does this event, in the cursor's transaction; False if it has done it before.
 
@@ -102,9 +114,9 @@ class RedisInbox:
         Raises Busy, ValueError, and what redis raises.
         """
         check_names(self._consumer, event_id, app_code)
-        key, token = self._key(event_id, app_code), secrets.token_bytes(16)
+        key, token = self._key(event_id, app_code), secrets.token_hex(16)
         if not self._redis.set(key, token, nx=True, px=self._busy_ms):
-            if self._redis.get(key) != DONE:
+            if not _is_done(self._redis.get(key)):
                 raise Busy(f"{event_id} is being done by another {self._consumer}")
             yield False
             return
@@ -118,31 +130,26 @@ class RedisInbox:
 
     def is_done(self, event_id: str, app_code: str = "") -> bool:
         """Was it done?"""
-        return self._redis.get(self._key(event_id, app_code)) == DONE
+        return _is_done(self._redis.get(self._key(event_id, app_code)))
 
     def remember(self, event_id: str, app_code: str = "") -> None:
         """It is done."""
         self._redis.set(self._key(event_id, app_code), DONE, px=self._keep_ms)
 
     def _key(self, event_id: str, app_code: str) -> str:
-        return f"outboxd:inbox:{self._consumer}:{app_code}:{event_id}"
+        # With the lengths, no two triples look the same, whatever is in them.
+        parts = (self._consumer, app_code, event_id)
+        return "outboxd:inbox:" + ":".join(f"{len(part)}:{part}" for part in parts)
 
 
 DONE = b"done"
 _GIVE_BACK = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
+def _is_done(found: object) -> bool:
+    """A client made with decode_responses answers with text."""
+    return found in (DONE, DONE.decode())
+
+
 def _is_sqlite(cursor: Cursor) -> bool:
     return any(kind.__module__.startswith("sqlite3") for kind in type(cursor).__mro__)
-
-
-def check_names(consumer: str, event_id: str, app_code: str) -> None:
-    """Raises ValueError for names that do not fit into the memory."""
-    for name, value, most in (
-        ("consumer", consumer, CONSUMER_CHARACTERS),
-        ("event_id", event_id, EVENT_ID_CHARACTERS),
-        ("app_code", app_code, APP_CODE_CHARACTERS),
-    ):
-        if len(value) > most or (name != "app_code" and not (value and value.isascii())):
-            kind = "text" if name == "app_code" else "ASCII text that is not empty"
-            raise ValueError(f"{name} {value[:80]!r} does not fit: {kind} of at most {most} characters")

@@ -32,9 +32,9 @@ class InvalidMessage(ValueError):
 class Message(msgspec.Struct, frozen=True):
     """An event as a consumer gets it.
 
-    lane, outbox_id: the row it came from. event_id is unique within app_code. envelope: the payload, byte for byte as
-    the producer wrote it, of content_type. headers: as the producer wrote them. created_at_ms: UTC epoch milliseconds,
-    0 where unknown.
+    lane, outbox_id: the row it came from. event_id is unique within lane and app_code. envelope: the payload, byte
+    for byte as the producer wrote it, of content_type. headers: as the producer wrote them. created_at_ms: UTC epoch
+    milliseconds, 0 where unknown.
     """
 
     lane: str
@@ -47,6 +47,10 @@ class Message(msgspec.Struct, frozen=True):
     content_type: str
     headers: dict[str, Any]
     envelope: bytes
+
+
+class _Version(msgspec.Struct):
+    v: int
 
 
 class _Wire(msgspec.Struct):
@@ -64,6 +68,7 @@ class _Wire(msgspec.Struct):
     envelope_base64: str | msgspec.UnsetType = msgspec.UNSET
 
 
+_version = msgspec.json.Decoder(_Version)
 _wire = msgspec.json.Decoder(_Wire)
 
 
@@ -102,9 +107,9 @@ def decode(data: bytes | str) -> Message:
     try:
         wire = _wire.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        _check_version(data)
         raise InvalidMessage(f"no room_outbox_event: {error}") from error
-    if wire.v != VERSION:
-        raise InvalidMessage(f"a room_outbox_event of version {wire.v}: this outboxd reads version {VERSION}")
+    _must_be_ours(wire.v)
     if isinstance(wire.envelope, msgspec.Raw):
         if wire.envelope_base64 is not msgspec.UNSET:
             raise InvalidMessage("both envelope and envelope_base64: one of them is expected")
@@ -130,12 +135,26 @@ def decode(data: bytes | str) -> Message:
     )
 
 
+def _check_version(data: bytes | str) -> None:
+    """Another version has other fields: that they are missing is not what is to be told of it."""
+    try:
+        version = _version.decode(data).v
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    _must_be_ours(version)
+
+
+def _must_be_ours(version: int) -> None:
+    if version != VERSION:
+        raise InvalidMessage(f"a room_outbox_event of version {version}: this outboxd reads version {VERSION}")
+
+
 def headers_of(event: Event) -> dict[str, Any]:
-    """The event's headers. Raises InvalidEvent where they are no JSON object."""
+    """The event's headers; JSON null means none. Raises InvalidEvent where they are no JSON object."""
     if event.headers is None:
         return {}
     try:
-        return msgspec.json.decode(event.headers, type=dict[str, Any])
+        return msgspec.json.decode(event.headers, type=dict[str, Any] | None) or {}
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise InvalidEvent(f"headers are no JSON object: {error}") from error
 

@@ -1,5 +1,6 @@
 """The sections `rocketmq` and `bridge`: one server, and what is done with it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -85,12 +86,14 @@ def read_bridge(value: object, place: Place, mq: RocketMqSection, redis: schema.
     return bridge
 
 
+GROUP = Key(matching(re.compile(r"[!-~]{1,40}"), "no name of a group: visible ASCII, at most 40 characters"))
+"""It is a key in tables and queues."""
 OUTBOX: Mapping[str, Key] = {
     "enabled": boolean(),
     "topic": Key(matching(TOPIC, "no name of a topic: letters, digits, '_', '-' and '%'")),
     "producer_group": Key(_explain_producer_group),
     "tencent_im_consumer_enabled": boolean(),
-    "tencent_im_consumer_group": Key(read_text),
+    "tencent_im_consumer_group": GROUP,
     "consumer_max_reconsume_times": whole(1, 1000),
 }
 WAKEUPS: Mapping[str, Key] = {
@@ -111,7 +114,7 @@ BRIDGE: Mapping[str, Key] = {
     "enabled": boolean(),
     "source": Key(one_of(schema.BRIDGE_SOURCES)),
     "stream": Key(matching(REDIS_KEY, "no name of a stream: visible ASCII, at most 255 characters")),
-    "group": Key(read_text),
+    "group": GROUP,
     "publisher": Key(read_text),
     "concurrency": whole(1, 64),
     "max_reconsume_times": whole(1, 1000),

@@ -28,11 +28,13 @@ from outboxd.clients.redis import connect
 from outboxd.event import (
     CONNECT,
     DELIVERED,
+    INVALID,
     MISCONFIGURED,
     RESET,
     SERVER_ERROR,
     TIMEOUT,
     UNAVAILABLE,
+    Dead,
     Outcome,
     Retry,
     blameless,
@@ -45,6 +47,7 @@ Command = tuple[str | bytes, ...]
 # redis-py has a class for some of the server's error codes, and cuts the code off their text.
 _PASSING_ERRORS = (ClusterDownError, MasterDownError, OutOfMemoryError, ReadOnlyError, TryAgainError)
 _PASSING = ("BUSY", "MISCONF", "NOREPLICAS", "UNBLOCKED")
+_PROTOCOL, _TOO_LONG, _UNKNOWN_USER = "Protocol error", "invalid bulk length", "unauthenticated"
 _REFUSED = ("NOAUTH", "NOPERM", "WRONGPASS", "WRONGTYPE", "MOVED", "ASK")
 
 
@@ -66,13 +69,16 @@ class Pipe:
             return [blameless(CONNECT, text_of(error))] * len(commands)
         outcomes: list[Outcome] = []
         try:
-            connection.send_packed_command(connection.pack_commands(commands))
+            _write(connection, commands)
             while len(outcomes) < len(commands):
                 if time.monotonic() >= deadline_s:
                     raise TimedOut("the answers come too slowly")
                 outcomes.append(outcome_of(_answer(connection)))
         except Exception as error:  # noqa: BLE001  as above
-            outcomes += [outcome_of(error)] * (len(commands) - len(outcomes))
+            # The server does one after the other: what broke the connection is the first that has no answer, if it is
+            # any of them. Those behind it are blamed for nothing.
+            outcomes.append(outcome_of(error.args[0] if isinstance(error, _Unreadable) else error))
+            outcomes += [_behind(outcomes[-1])] * (len(commands) - len(outcomes))
             connection.disconnect()  # answers that still come belong to nobody
         finally:
             pool.release(connection)
@@ -84,12 +90,40 @@ class Pipe:
             self._redis.close()
 
 
+class _Unreadable(Exception):
+    """The server could not read the command, says so in the ResponseError that this carries, and reads no further."""
+
+
+def _write(connection: AbstractConnection, commands: Sequence[Command]) -> None:
+    """All of them. Raises TimedOut; a connection that breaks meanwhile is left to the reading, since the server may
+    have said why. redis-py's own writing would throw that away.
+    """
+    writer = connection._get_socket()
+    if writer is None:
+        raise Disconnected("it was closed")
+    try:
+        for part in connection.pack_commands(commands):
+            writer.sendall(part)
+    except TimeoutError as error:
+        raise TimedOut("the server does not read") from error
+    except OSError:
+        return
+
+
 def _answer(connection: AbstractConnection) -> object:
     """The next one; an error of this command alone is an answer, too."""
     try:
         return connection.read_response()
     except ResponseError as error:
+        if _PROTOCOL in str(error):
+            raise _Unreadable(error) from error
         return error
+
+
+def _behind(first: Outcome) -> Outcome:
+    """What becomes of those that were sent behind one that the connection ended with."""
+    why = first.error if isinstance(first, Retry | Dead) else ""
+    return Retry(RESET, clip(f"the connection ended with an earlier event: {why}", ERROR_CHARACTERS), counted=False)
 
 
 def outcome_of(answer: object) -> Outcome:
@@ -101,7 +135,12 @@ def outcome_of(answer: object) -> Outcome:
     if isinstance(answer, BusyLoadingError):  # redis-py takes it for a connection error, and hangs up
         return blameless(UNAVAILABLE, text_of(answer))
     if isinstance(answer, ResponseError | RedisError) and not isinstance(answer, Disconnected):
-        word = str(answer).partition(" ")[0]
+        text = str(answer)
+        word = text.partition(" ")[0]
+        if _PROTOCOL in text and _TOO_LONG in text:
+            return Dead(INVALID, f"the server refuses an entry of that size, see its proto-max-bulk-len: {text}")
+        if _PROTOCOL in text and _UNKNOWN_USER in text:
+            return Retry(MISCONFIGURED, text_of(answer), counted=False)
         if word in _REFUSED:
             return blameless(MISCONFIGURED, text_of(answer))
         if word in _PASSING or isinstance(answer, _PASSING_ERRORS):

@@ -12,7 +12,6 @@ from outboxd.clients.rocketmq_server import try_topic
 from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import PublisherError
 from outboxd.event import Event
-from outboxd.message import InvalidEvent
 from outboxd.publishers.rocketmq_sending import NO_KEY, SendingPublisher, encoded
 from outboxd.wakeups import encode, wakeup_of
 
@@ -36,10 +35,7 @@ def fill(event: Event, request: SendMessageRequest) -> None:
     message.body = encode(wakeup)
     message.system_properties.keys.append(encoded(wakeup.command_id, NO_KEY))
     message.system_properties.tag = TAG
-    try:
-        message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
-    except ValueError as error:
-        raise InvalidEvent(f"launch_at_ms is no time that a message can have: {error}") from error
+    message.system_properties.delivery_timestamp.FromMilliseconds(wakeup.launch_at_ms)
 
 
 def _server(settings: RocketLaunch) -> RocketMqServer:

@@ -57,15 +57,20 @@ class Wakeups(Protocol):
         """What is not done comes again, here or elsewhere."""
 
 
+LATEST_MS = 4_102_444_800_000
+"""The year 2100: what is later was meant as microseconds, or not at all."""
+
+
 class _Body(msgspec.Struct):
     rocket_id: str
     level: int
-    launch_at_ms: int
+    launch_at_ms: int | float  # as JSON has numbers: one beyond all integers is to be told of as well
 
 
 def command_id(app_code: str, room_id: str, rocket_id: str, level: int) -> str:
-    """The same for every wake-up of one rocket at one level."""
-    return f"rocket:{app_code}:{room_id}:{rocket_id}:{level}"
+    """The same for every wake-up of one rocket at one level, and of no other: `:` and `%` in a part are %3A and %25."""
+    parts = (part.replace("%", "%25").replace(":", "%3A") for part in (app_code, room_id, rocket_id))
+    return f"rocket:{':'.join(parts)}:{level}"
 
 
 def wakeup_of(event: Event) -> Wakeup:
@@ -74,14 +79,20 @@ def wakeup_of(event: Event) -> Wakeup:
         body = msgspec.convert(read(event).body, _Body, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidEvent(f"the envelope's body is that of no {event.event_type}: {error}") from error
-    if body.launch_at_ms <= 0 or not body.rocket_id:
+    if not body.launch_at_ms > 0 or not body.rocket_id:
         raise InvalidEvent("the envelope's body needs a rocket_id and a launch_at_ms above 0")
+    if body.launch_at_ms >= LATEST_MS:
+        raise InvalidEvent(
+            f"the envelope's body has the launch_at_ms {body.launch_at_ms}, after the year 2099: it is in milliseconds"
+        )
+    if (launch_at_ms := int(body.launch_at_ms)) != body.launch_at_ms:
+        raise InvalidEvent(f"the envelope's body has the launch_at_ms {body.launch_at_ms}: no whole number")
     return Wakeup(
         app_code=event.app_code,
         room_id=event.room_id,
         rocket_id=body.rocket_id,
         level=body.level,
-        launch_at_ms=body.launch_at_ms,
+        launch_at_ms=launch_at_ms,
         command_id=command_id(event.app_code, event.room_id, body.rocket_id, body.level),
     )
 

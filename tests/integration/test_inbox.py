@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from redis import Redis
 
-from outboxd.inbox import Busy, RedisInbox, first_time, forget, table_sql
+from outboxd.inbox import Busy, RedisInbox, check_names, first_time, forget, table_sql
 from tests.services.mariadb import connect, execute
 from tests.services.redis_server import client
 
@@ -151,3 +152,39 @@ def test_in_redis_the_reservation_of_a_process_that_died_runs_out(redis_server: 
     time.sleep(0.3)
     with RedisInbox(redis, "test-died").once("e1") as first:
         assert first
+
+
+def test_in_redis_a_client_that_answers_with_text_serves_as_well(redis_server: str) -> None:
+    """It is the client's own setting (decode_responses), and how many have it."""
+    with contextlib.closing(Redis.from_url(redis_server, decode_responses=True)) as redis:
+        inbox = RedisInbox(redis, "test-text")
+        seen = []
+        for _ in range(3):
+            with inbox.once("e1") as first:
+                seen.append(first)
+        assert seen == [True, False, False]
+        with pytest.raises(RuntimeError), inbox.once("e2"):
+            raise RuntimeError
+        assert inbox.is_done("e1")
+        assert not inbox.is_done("e2")
+        with inbox.once("e2") as first, pytest.raises(Busy), inbox.once("e2"):
+            pass
+        assert first
+
+
+def test_in_redis_names_with_colons_do_not_run_into_each_other(redis_server: str) -> None:
+    """Else an event that nobody has done would be passed over."""
+    with contextlib.closing(client(redis_server)) as redis:
+        RedisInbox(redis, "test-colon").remember("b:c", "a")
+        RedisInbox(redis, "test-colon:4").remember("d")
+        assert not RedisInbox(redis, "test-colon").is_done("c", "a:b")
+        assert not RedisInbox(redis, "test-colon").is_done("d", "4")
+        assert RedisInbox(redis, "test-colon").is_done("b:c", "a")
+
+
+def test_names_can_be_looked_at_before_there_is_a_memory() -> None:
+    """Whoever takes messages from a queue buries those that no memory can hold."""
+    check_names("c", "e", "房")
+    for names in (("", "e", ""), ("c", "房", ""), ("c", "e", "a" * 33)):
+        with pytest.raises(ValueError, match="does not fit"):
+            check_names(*names)

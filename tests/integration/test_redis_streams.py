@@ -14,10 +14,24 @@ from redis import Redis
 
 from outboxd.config.schema import RedisStreams
 from outboxd.errors import PublisherError
-from outboxd.event import CONNECT, DNS, MISCONFIGURED, RESET, TIMEOUT, UNAVAILABLE, Dead, Delivered, Outcome, Retry
-from outboxd.message import decode
+from outboxd.event import (
+    CONNECT,
+    DNS,
+    INVALID,
+    MISCONFIGURED,
+    RESET,
+    TIMEOUT,
+    UNAVAILABLE,
+    Dead,
+    Delivered,
+    Event,
+    Outcome,
+    Retry,
+)
+from outboxd.message import decode, encode
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
+from outboxd.publishers.redis_pipe import Pipe
 from tests.services.find import free_port
 from tests.services.publishing import make_event, publish, publish_all
 from tests.services.redis_server import RedisServer, client, private_redis
@@ -35,10 +49,30 @@ def publishing(url: str, **keys: object) -> Iterator[Publisher]:
     publisher.close(time.monotonic() + 2)
 
 
+@contextlib.contextmanager
+def piping(url: str) -> Iterator[Pipe]:
+    """What the publisher writes through, a whole batch at once."""
+    pipe = Pipe(url, TIMEOUT_S)
+    yield pipe
+    pipe.close()
+
+
+def exchange(pipe: Pipe, events: list[Event]) -> list[Outcome]:
+    """The batch's outcomes."""
+    return pipe.exchange([("XADD", "s", "*", b"m", encode(event)) for event in events], time.monotonic() + TIMEOUT_S)
+
+
 def blamed(outcome: Outcome) -> tuple[str, bool]:
     """Why it failed, and whether the event is blamed for it."""
     assert isinstance(outcome, Retry), outcome
     return outcome.reason, outcome.counted
+
+
+@contextlib.contextmanager
+def asking(server: RedisServer) -> Iterator[Redis]:
+    """An ordinary client."""
+    with contextlib.closing(client(server.url)) as redis:
+        yield redis
 
 
 def entries(redis: Redis) -> list[str]:
@@ -51,13 +85,15 @@ def test_the_stream_is_cut_to_about_its_length(own_redis: RedisServer) -> None:
     """G9: Redis holds it in memory. It is cut by whole nodes (100 entries), never below the length."""
     with publishing(own_redis.url, max_length=500) as publisher:
         publish_all(publisher, [make_event() for _ in range(3000)])
-    assert 500 <= client(own_redis.url).xlen("s") <= 700
+    with asking(own_redis) as redis:
+        assert 500 <= redis.xlen("s") <= 700
 
 
 def test_with_max_length_0_the_stream_is_never_cut(own_redis: RedisServer) -> None:
     with publishing(own_redis.url, max_length=0) as publisher:
         publish_all(publisher, [make_event() for _ in range(3000)])
-    assert client(own_redis.url).xlen("s") == 3000
+    with asking(own_redis) as redis:
+        assert redis.xlen("s") == 3000
 
 
 def read_only(redis: Redis) -> None:
@@ -103,7 +139,7 @@ def test_what_the_server_refuses_is_not_blamed_on_the_event(
     """G6: none of it is about the event, and time or a person mends it."""
     with publishing(own_redis.url) as publisher:
         assert isinstance(publish(publisher, make_event()), Delivered)
-        with contextlib.closing(client(own_redis.url)) as redis, contextlib.suppress(ConnectionError):
+        with asking(own_redis) as redis, contextlib.suppress(ConnectionError):
             if spoil is wrong_type:
                 redis.delete("s")
             with contextlib.suppress(Exception):  # the connection that does it may be the first to go
@@ -159,7 +195,8 @@ def test_an_event_that_is_no_message_ends_alone(own_redis: RedisServer) -> None:
         outcomes = {event.id: outcome for event, outcome in publish_all(publisher, events)}
     assert isinstance(outcomes.pop(events[3].id), Dead)
     assert {type(outcome) for outcome in outcomes.values()} == {Delivered}
-    assert len(entries(client(own_redis.url))) == 9
+    with asking(own_redis) as redis:
+        assert len(entries(redis)) == 9
 
 
 class HalfWay:
@@ -195,25 +232,64 @@ class HalfWay:
 
 
 def test_answers_from_before_the_connection_broke_count() -> None:
-    """G1: an event is published again only if its own answer did not arrive."""
+    """G1: an event is published again only if its own answer did not arrive. G7: the first of those may be what broke
+    it; those behind it are not blamed.
+    """
     server = HalfWay(answers=4)
     events = [make_event() for _ in range(10)]
-    with publishing(server.url) as publisher:
-        outcomes = {event.id: outcome for event, outcome in publish_all(publisher, events)}
+    with piping(server.url) as pipe:
+        outcomes = exchange(pipe, events)
     server.close()
-    kinds = [type(outcomes[event.id]) for event in events]
-    assert kinds == [Delivered] * 4 + [Retry] * 6
-    assert {blamed(outcomes[event.id]) for event in events[4:]} == {(RESET, True)}
+    assert [type(outcome) for outcome in outcomes] == [Delivered] * 4 + [Retry] * 6
+    assert [blamed(outcome) for outcome in outcomes[4:]] == [(RESET, True)] + [(RESET, False)] * 5
+
+
+def test_of_a_batch_that_is_not_answered_in_time_the_first_event_alone_is_blamed(own_redis: RedisServer) -> None:
+    """G7: if it is an event that hangs the server, it is that one."""
+    with piping(own_redis.url) as pipe:
+        assert isinstance(exchange(pipe, [make_event()])[0], Delivered)
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        outcomes = exchange(pipe, [make_event() for _ in range(10)])
+        os.kill(own_redis.pid, signal.SIGCONT)
+    assert [blamed(outcome) for outcome in outcomes] == [(TIMEOUT, True)] + [(RESET, False)] * 9
+
+
+def test_an_event_too_large_for_the_server_ends_alone(own_redis: RedisServer) -> None:
+    """G7: the server closes the connection over it, while the others of its batch are written. Each of them goes
+    through, and none is blamed.
+    """
+    with asking(own_redis) as redis:
+        redis.config_set("proto-max-bulk-len", 1024 * 1024)
+    large = b'"%b"' % (b"x" * 2 * 1024 * 1024)
+    events = [make_event(envelope=large) if number == 3 else make_event() for number in range(10)]
+    with piping(own_redis.url) as pipe:
+        outcomes = exchange(pipe, events)
+        assert [type(outcome) for outcome in outcomes] == [Delivered] * 3 + [Dead] + [Retry] * 6
+        dead = outcomes[3]
+        assert isinstance(dead, Dead)
+        assert dead.reason == INVALID
+        assert "refuses an entry of that size, see its proto-max-bulk-len" in dead.error
+        assert [blamed(outcome) for outcome in outcomes[4:]] == [(RESET, False)] * 6
+        assert {type(outcome) for outcome in exchange(pipe, events[4:])} == {Delivered}
+    with asking(own_redis) as redis:
+        assert len(entries(redis)) == 9
+
+
+def test_a_large_event_that_a_stranger_may_not_send_is_no_dead_letter() -> None:
+    """G6: before a login the server takes 16 KB, in the same words. A password that is missing is nobody's fault."""
+    with private_redis("--requirepass", "hush") as server, publishing(f"{server.url}?protocol=2") as publisher:
+        outcome = publish(publisher, make_event(envelope=b'"%b"' % (b"x" * 100_000)))
+    assert blamed(outcome) == (MISCONFIGURED, False)
 
 
 def test_check_says_what_it_found(own_redis: RedisServer) -> None:
     settings = RedisStreams(name="bus", url=own_redis.url, stream="s")
     assert check(settings, 1.0) == "reachable, s will be made with the first event"
-    redis = client(own_redis.url)
-    redis.xadd("s", {"m": b"x"})
-    assert check(settings, 1.0) == "reachable, s has 1 entries"
-    redis.delete("s")
-    redis.set("s", "text")
+    with asking(own_redis) as redis:
+        redis.xadd("s", {"m": b"x"})
+        assert check(settings, 1.0) == "reachable, s has 1 entries"
+        redis.delete("s")
+        redis.set("s", "text")
     with pytest.raises(PublisherError, match="s is a string, not a stream: name another key in stream"):
         check(settings, 1.0)
     own_redis.stop()
@@ -232,4 +308,5 @@ def test_a_client_in_a_process_that_was_forked_works_and_leaks_nothing(own_redis
             finally:
                 os._exit(status)
         assert os.waitpid(pid, 0)[1] == 0
-    wait_for(lambda: client(own_redis.url).info("clients")["connected_clients"] <= 2, 10, "all connections to end")
+    with asking(own_redis) as redis:
+        wait_for(lambda: redis.info("clients")["connected_clients"] <= 2, 10, "all connections to end")

@@ -24,6 +24,7 @@ from outboxd.errors import ConfigError
 
 HEAD = "publishers: {console: {type: console}, bus: {type: redis_streams}}\nredis: {url: 'redis://r:6379/2'}\n"
 IM = {"type": "tencent_im", "apps": {"": {"sdk_app_id": 1, "identifier": "a", "secret_key": "s"}}}
+NO_GROUP = "no name of a group: visible ASCII, at most 40 characters"
 NO_QUEUE = (
     "lanes.a.publish_mode: {} needs an enabled queue publisher, and {}, which mq names, {}: set rocketmq.enabled and "
     "rocketmq.room_outbox.enabled, or name in mq a publisher of type redis_streams or kafka, or use direct"
@@ -162,6 +163,8 @@ def test_older_keys_of_rocketmq_are_accepted_and_explained() -> None:
          "rocketmq: has one of access_key and secret_key, give both or neither"),
         ("topic: hyapp_room_outbox", "topic: a.b",
          "rocketmq.room_outbox.topic: 'a.b' is no name of a topic: letters, digits, '_', '-' and '%'"),
+        ("tencent_im_consumer_group: hyapp-room-im-bridge", "tencent_im_consumer_group: a b",
+         f"rocketmq.room_outbox.tencent_im_consumer_group: 'a b' is {NO_GROUP}"),
         ("  rocket_launch:\n", "  rocket_lunch:\n",
          "rocketmq.rocket_lunch: unknown key, did you mean rocket_launch?"),
         ("  send_timeout: 3s", "  send_timeot: 3s", "rocketmq.send_timeot: unknown key, did you mean send_timeout?"),
@@ -181,6 +184,9 @@ def test_what_is_wrong_with_rocketmq_is_one_line(old: str, new: str, problem: st
     [
         ({"redis": {"url": "http://x"}}, "redis.url: "),
         ({"redis": {"password_file": "/nowhere"}}, "redis.password_file: "),
+        ({"bridge": {"group": "房间"}},
+         f"bridge.group: '房间' is {NO_GROUP}"),
+        ({"bridge": {"group": "g" * 41}}, "bridge.group: 'ggg"),
         ({"bridge": {"enabled": True}, **also(IM)},
          "bridge.source: rocketmq is not enabled: set rocketmq.enabled, or source: redis_streams"),
         ({"bridge": {"enabled": True, "source": "redis_streams"}},
@@ -203,6 +209,11 @@ def test_what_is_wrong_with_rocketmq_is_one_line(old: str, new: str, problem: st
 def test_what_is_wrong_with_a_queue_is_one_line(section: dict[str, Any], problem: str) -> None:
     (line,) = problems(merged(**{"lanes": {"a": {"direct": ["console"]}}, **section}))
     assert line.startswith(problem)
+
+
+def test_a_group_may_have_forty_characters() -> None:
+    config = read(merged(lanes={"a": {"direct": ["console"]}}, bridge={"group": "g" * 40}))
+    assert config.bridge.group == "g" * 40
 
 
 def test_publishers_of_queues_get_what_the_file_says(tmp_path: Path) -> None:

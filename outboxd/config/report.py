@@ -78,6 +78,7 @@ class Place:
         if str(value) in self.report.substituted:
             return "the value from the environment"
         shown = clip(redact(str(value), self.report.secrets), _SHOWN_CHARACTERS)
+        shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in shown)
         return f"'{shown}'" if isinstance(value, str) else shown
 
 

@@ -132,7 +132,7 @@ def test_while_tencent_is_down_nothing_is_given_up_and_the_outbox_goes_on(
         daemon.wait_for("bridge_resumed")
         assert said(im) == Counter({f"e-{n}": 1 for n in (*range(100), 1000)})
         assert daemon.lines("bridge_dead_letter") == []
-        assert all(line["in_hand"] <= 2 * 32 for line in daemon.lines("bridge_stopped"))
+        assert all(line["in_hand"] <= 4 * 32 for line in daemon.lines("bridge_stopped"))
     assert queue.dead(GROUP) == []
 
 
@@ -174,8 +174,10 @@ def test_what_can_never_be_done_goes_to_the_dead_letters_and_holds_up_nobody(
 def test_a_tenant_that_is_not_configured_is_held_and_holds_up_nobody(
     queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
 ) -> None:
-    """G6: someone must change something; until then its messages wait, without an attempt; after a reload they go."""
-    with running(queue, im, mysql_url, tmp_path, max_reconsume_times=1) as (table, daemon):
+    """G6: someone must change something; until then its messages wait, without an attempt; after a reload they go.
+    (RocketMQ counts the reload, and may have handed them to the process that ended: they come again half a minute later.)
+    """
+    with running(queue, im, mysql_url, tmp_path, max_reconsume_times=5) as (table, daemon):
         table.insert([row("RoomGiftSent", n, app="later") for n in range(3)])
         table.insert([row("RoomGiftSent", n) for n in range(10, 40)])
         daemon.wait_until(lambda: len(said(im)) == 30, "the others", timeout_s=30)
@@ -186,7 +188,7 @@ def test_a_tenant_that_is_not_configured_is_held_and_holds_up_nobody(
         apps["later"] = apps["app"]
         config.write_text(yaml.safe_dump(document))
         daemon.signal(signal.SIGHUP)
-        daemon.wait_until(lambda: len(said(im)) == 33, "those of the new tenant", timeout_s=60)
+        daemon.wait_until(lambda: len(said(im)) == 33, "those of the new tenant", timeout_s=120)
         assert daemon.lines("bridge_dead_letter") == []
 
 

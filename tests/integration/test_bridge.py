@@ -175,7 +175,7 @@ def test_a_tenant_that_is_not_configured_is_held_and_holds_up_nobody(
     queue: BridgedQueue, im: TencentServer, mysql_url: str, tmp_path: Path
 ) -> None:
     """G6: someone must change something; until then its messages wait, without an attempt; after a reload they go.
-    (RocketMQ counts the reload, and may have handed them to the process that ended: they come again half a minute later.)
+    (RocketMQ counts the reload, and may have handed them to the process that ended: they come again later.)
     """
     with running(queue, im, mysql_url, tmp_path, max_reconsume_times=5) as (table, daemon):
         table.insert([row("RoomGiftSent", n, app="later") for n in range(3)])

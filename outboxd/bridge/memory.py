@@ -62,7 +62,9 @@ class RedisMemory:
 
     def close(self) -> None:
         """Give the connection back."""
-        with contextlib.suppress(Exception):
+        from redis.exceptions import RedisError  # noqa: PLC0415  as above
+
+        with contextlib.suppress(RedisError, OSError):
             self._redis.close()
 
 

@@ -222,8 +222,8 @@ class BridgeWorker:
         stuck = sum(hand.state in (UNCHECKED, OWED) for hand in self._hands)
         room = min(AT_ONCE - len(self._by_item) - stuck, MOST_IN_HAND - len(self._hands))
         appetite = self._fanout.appetite(now_s)
-        if appetite == ALL:
-            return room
+        if appetite == ALL:  # what has just failed may be the first of an outage: no more than a batch of that
+            return room - sum(hand.state == READY and hand.tries <= 1 for hand in self._hands)
         is_probe = appetite != NONE and not self._by_item
         takes_new = not any(hand.state == READY for hand in self._hands) or (
             self._probes % 2 == 1 and len(self._hands) < MOST_PROBES

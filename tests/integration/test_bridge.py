@@ -132,7 +132,7 @@ def test_while_tencent_is_down_nothing_is_given_up_and_the_outbox_goes_on(
         daemon.wait_for("bridge_resumed")
         assert said(im) == Counter({f"e-{n}": 1 for n in (*range(100), 1000)})
         assert daemon.lines("bridge_dead_letter") == []
-        assert all(line["in_hand"] <= 4 * 32 for line in daemon.lines("bridge_stopped"))
+        assert all(line["in_hand"] <= 2 * 32 for line in daemon.lines("bridge_stopped"))
     assert queue.dead(GROUP) == []
 
 

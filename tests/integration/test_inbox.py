@@ -13,6 +13,7 @@ from redis import Redis
 from outboxd.inbox import Busy, RedisInbox, check_names, first_time, forget, table_sql
 from tests.services.mariadb import connect, execute
 from tests.services.redis_server import client
+from tests.services.wait import wait_for
 
 Open = Callable[[], Any]
 
@@ -149,7 +150,7 @@ def test_in_redis_the_reservation_of_a_process_that_died_runs_out(redis_server: 
     redis = client(redis_server)
     dead = RedisInbox(redis, "test-died", busy_s=0.2).once("e1")
     dead.__enter__()
-    time.sleep(0.3)
+    wait_for(lambda: not list(redis.scan_iter("*test-died*")), 10, "the reservation to run out")
     with RedisInbox(redis, "test-died").once("e1") as first:
         assert first
 

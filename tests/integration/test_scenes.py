@@ -254,7 +254,7 @@ def test_an_ignited_rocket_wakes_the_room_at_its_time_and_repeats_have_no_effect
 
             daemon.wait_until(serve, "the room to be woken")
             print(f"{late_ms} ms late")
-            assert 0 <= late_ms <= 5000  # a second, and what a busy machine makes of it
+            assert 0 <= late_ms <= 3000  # a second, and what a busy machine makes of it
             table.insert([row("RoomRocketIgnited", 2, rocket_id="rk", level=2, launch_at_ms=at_ms)])
             daemon.wait_until(lambda: serve() and len(launched) > 1, "the repeat", timeout_s=30)
             assert set(launched) == {"rocket:app:room-1:rk:2"}

@@ -141,11 +141,15 @@ class KafkaPublisher:
         self._held -= 1
         self._moved_s = time.monotonic()
         if error is None:
-            self._trouble = None
+            if self._trouble is not None:
+                # What waited for the brokers has lost its time to them, even if it runs out now that they are back.
+                self._mailbox.excuse(self._trouble)
+                self._trouble = None
             self._mailbox.drop(call, DELIVERED)
         else:
             self._note(error)
-            self._mailbox.drop(call, outcome_of(error, self._trouble))
+            excuse = None if call.late is GIVEN_UP else call.late
+            self._mailbox.drop(call, outcome_of(error, self._trouble or excuse))
 
     def _hear(self, error: KafkaError) -> None:
         """What is wrong with the brokers, out of `poll`."""

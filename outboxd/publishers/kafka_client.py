@@ -88,8 +88,8 @@ def open_producer(settings: Kafka, publish_timeout_s: float, told: Callable[[Kaf
         raise PublisherError(f"publishers.{settings.name}.options: {redact(str(error))}") from error
 
 
-def outcome_of(error: KafkaError, trouble: Retry | None) -> Outcome:
-    """What became of a message that was not delivered. trouble: what the brokers' failures were, if they are away."""
+def outcome_of(error: KafkaError, trouble: Outcome | None) -> Outcome:
+    """What became of a message that was not delivered. trouble: what a time-out means that is the brokers' fault."""
     code, text = error.code(), text_of(error)
     if code == KafkaError._MSG_TIMED_OUT:
         return trouble or Retry(TIMEOUT, text)

@@ -52,6 +52,11 @@ class Mailbox:
         self._calls[call] = None
         return call
 
+    def excuse(self, late: Outcome) -> None:
+        """From now on this is the outcome of what is in flight, where it is given up."""
+        for call in self._calls:
+            call.late = late
+
     def forget(self, call: Call) -> None:
         """The client did not take it: nothing is told of it."""
         self._calls.pop(call, None)

@@ -3,11 +3,12 @@
 import time
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from outboxd.config.schema import Kafka
 from outboxd.event import (
     CONNECT,
+    DELIVERED,
     DNS,
     INVALID,
     MISCONFIGURED,
@@ -76,6 +77,25 @@ def test_the_brokers_trouble_has_a_reason(code: int, text: str, reason: str | No
     trouble = trouble_of(KafkaError(code, text))
     assert (trouble and trouble.reason) == reason
     assert trouble is None or not trouble.counted
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["by the client", "by its deadline"])
+def test_time_that_was_lost_to_an_outage_counts_against_no_event(is_told: bool) -> None:
+    """G6: the brokers are back and one event is acknowledged; the next has waited so long that its time runs out."""
+    publisher = kafka.KafkaPublisher(Kafka(name="mq", bootstrap_servers="127.0.0.1:9", topic="t"), "room_outbox", 9.0)
+    publisher._hear(KafkaError(KafkaError._TRANSPORT, "Connection refused"))
+    now_s = time.monotonic()
+    assert all(publisher.submit(make_event(), now_s + after_s) for after_s in (9.0, 0.3))
+    first, second = publisher._mailbox._calls
+    publisher._told(first, None, Message())
+    if is_told:
+        publisher._told(second, KafkaError(KafkaError._MSG_TIMED_OUT), Message())
+    outcomes = dict(collect(publisher, 2, 2))
+    assert outcomes[first.event] is DELIVERED
+    late = outcomes[second.event]
+    assert isinstance(late, Retry)
+    assert (late.reason, late.counted) == (CONNECT, False)
+    publisher.close(time.monotonic() + 1)
 
 
 def test_a_producer_that_failed_for_good_gives_its_worker_up() -> None:

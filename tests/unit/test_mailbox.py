@@ -4,7 +4,7 @@ import select
 import threading
 import time
 
-from outboxd.event import DELIVERED, TIMEOUT, Retry
+from outboxd.event import CONNECT, DELIVERED, TIMEOUT, Retry
 from outboxd.publishers.mailbox import GIVEN_UP, Mailbox
 from tests.services.publishing import make_event
 
@@ -29,6 +29,18 @@ def test_a_callback_that_never_comes_is_given_up_at_the_deadline() -> None:
     assert mailbox.collect() == [(event, GIVEN_UP)]
     mailbox.drop(call, DELIVERED)
     assert mailbox.collect() == []
+    mailbox.close()
+
+
+def test_an_excuse_holds_for_what_is_in_flight_and_for_nothing_later() -> None:
+    """G6: time that an outage took is the outage's; what comes after it is on its own."""
+    mailbox = Mailbox()
+    during, after = make_event(), make_event()
+    away = Retry(CONNECT, "refused", counted=False)
+    mailbox.add(during, time.monotonic() - 0.001)
+    mailbox.excuse(away)
+    mailbox.add(after, time.monotonic() - 0.001)
+    assert mailbox.collect() == [(during, away), (after, GIVEN_UP)]
     mailbox.close()
 
 

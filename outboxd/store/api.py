@@ -13,12 +13,19 @@ from typing import Any, Protocol
 
 import msgspec
 
+from outboxd.config import schema
 from outboxd.event import Event
 
 FRESH = 9007199254740991
 """`due_at_ms` of a row that may be published at once: the greatest value a double can hold exactly (2^53 - 1)."""
 
 LAST_ERROR_CHARACTERS = 512
+
+PARTITIONS = schema.PARTITIONS
+"""Of an ordered lane: the numbers in room_partition and outboxd_partition are 0 to one less."""
+
+SKIPPED = -1
+"""`next_retry_at_ms` of a dead letter that holds its room up no longer."""
 
 DELIVERED = "delivered"
 RETRYABLE = "retryable"

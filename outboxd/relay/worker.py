@@ -15,10 +15,12 @@ from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
+from outboxd.publishers.ordered_fanout import OrderedFanout
 from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter
+from outboxd.relay.ordered import Ordered
 from outboxd.relay.planner import Holding
 from outboxd.relay.source import Source, Unordered
 from outboxd.store.api import ZERO, Store
@@ -92,7 +94,12 @@ class Worker:
         self._meter = meter
         self._link = Link(open_store, random.random)
         self._ledger = Ledger(lane, fanout, context.slot, meter, random.random)
-        self._source: Source = Unordered(lane, fitting(context.worker_id), self._ledger, meter, context.slot)
+        name = fitting(context.worker_id)
+        self._source: Source
+        if isinstance(fanout, OrderedFanout):
+            self._source = Ordered(lane, name, self._ledger, fanout, meter, context.slot)
+        else:
+            self._source = Unordered(lane, name, self._ledger, meter, context.slot)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0

@@ -46,7 +46,9 @@ class MysqlStore:
         row = self._db.query(self._sql["peek"], params)[0]
         return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         until_s = time.monotonic() + REPEAT_WITHIN_S
         for attempt in range(1, REPEATS + 1):
             try:

@@ -19,7 +19,8 @@ SELECT {now}
 SELECT paused, paused_by FROM outboxd_lane WHERE lane = :lane
 
 -- name: set_paused
-UPDATE outboxd_lane SET paused = :paused, paused_by = :who, updated_at_ms = {now} WHERE lane = :lane
+-- Quoted, since a lane may name its own columns otherwise.
+UPDATE outboxd_lane SET paused = :paused, paused_by = :who, `updated_at_ms` = {now} WHERE lane = :lane
 
 -- name: count_class
 -- {due_index}: one range, at most :most rows of it. The row tells whether it is being delivered.

@@ -61,6 +61,9 @@ OLDEST_PENDING_AGE = Metric(
 FAILED_EVENTS = Metric(
     "outboxd_failed_events", GAUGE, "Dead letters in the table; at most 100,000 are counted.", ("lane",)
 )
+BLOCKED_ROOMS = Metric(
+    "outboxd_blocked_rooms", GAUGE, "Rooms that wait behind a dead letter, in lanes with on_dead: block.", ("lane",)
+)
 IN_FLIGHT_EVENTS = Metric("outboxd_in_flight_events", GAUGE, "Events that workers hold.", ("lane",))
 BREAKER_OPEN = Metric(
     "outboxd_breaker_open", GAUGE, "Workers whose breaker for the publisher is open.", ("lane", "publisher")
@@ -85,9 +88,8 @@ BRIDGE_MESSAGES = Metric(
 
 METRICS = (
     PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, PENDING_EVENTS, COUNT_CAPPED, IN_FLIGHT_EVENTS,
-    OLDEST_PENDING_AGE, FAILED_EVENTS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS, LEASE_LOST,
-    EVENT_GONE, RELEASED, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES,
-    DATABASE_UP, INFO,
+    OLDEST_PENDING_AGE, FAILED_EVENTS, BLOCKED_ROOMS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS,
+    LEASE_LOST, EVENT_GONE, RELEASED, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES, DATABASE_UP, INFO,
 )  # fmt: skip
 """All of them. Tests see that each is documented."""
 

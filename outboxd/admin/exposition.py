@@ -94,11 +94,15 @@ class Exposition:
             for state in _STATES
         ])  # fmt: skip
         yield _family(metrics.COUNT_CAPPED, [
-            ((lane, state), int(state in found.capped)) for lane, found in lanes for state in _CAPPED
+            ((lane, state), int(state in found.capped))
+            for lane, found in lanes
+            for state in (_CAPPED if found.blocked_rooms is None else (*_CAPPED, "blocked_rooms"))
         ])  # fmt: skip
         ages = [((lane,), (found.oldest_age_ms or 0) / 1000) for lane, found in lanes]
         yield _family(metrics.OLDEST_PENDING_AGE, ages)
         yield _family(metrics.FAILED_EVENTS, [((lane,), found.failed) for lane, found in lanes])
+        blocked = [((lane,), found.blocked_rooms) for lane, found in lanes if found.blocked_rooms is not None]
+        yield _family(metrics.BLOCKED_ROOMS, blocked)
 
 
 def merged(folder: str | None) -> Iterator[Family]:

@@ -37,13 +37,13 @@ class Scene:
     receiver: OrderedReceiver
     daemon: Daemon
 
-    def put(self, room: str, count: int = 1, **columns: object) -> list[str]:
+    def put(self, room: str, count: int = 1, **columns: Any) -> list[str]:
         """Events of one room; their ids."""
         rows = [event(room_id=room, **columns) for _ in range(count)]
         self.table.insert(rows)
         return [str(row["event_id"]) for row in rows]
 
-    def behind(self, head: str, count: int, room: str = "hot", **columns: object) -> list[str]:
+    def behind(self, head: str, count: int, room: str = "hot", **columns: Any) -> list[str]:
         """An event of that name, and so many others of its room behind it; the ids of these."""
         self.put(room, event_id=head, **columns)
         return self.put(room, count, **columns)

@@ -40,6 +40,8 @@ def read_lanes(worker: object, lanes: object, root: Place, publishers: Mapping[s
     _check(common, Section(), at_worker, publishers)
     named = dict(entries(lanes, at_lanes)) or {"room_outbox": {}, "room_robot_outbox": {"enabled": False}}
     result = {name: _lane(name, value, common, at_lanes.child(name), publishers) for name, value in named.items()}
+    if common.values.get("on_dead") == schema.BLOCK and not any(lane.is_ordered for lane in result.values()):
+        at_worker.child("on_dead").warn("block does nothing, since no lane is ordered: set ordering: room, too")
     if not any(lane.enabled for lane in result.values()):
         at_lanes.warn("no lane is enabled, so nothing is relayed")
     return result
@@ -56,6 +58,8 @@ def _lane(name: str, value: object, common: Section, place: Place, publishers: M
     if "lease_s" not in settings:
         settings["lease_s"] = max(_DEFAULTS.lease_s, schema.least_lease_s(_setting(settings, "publish_timeout_s")))
     lane = schema.Lane(name=name, first=_first(name, settings.get("direct", ()), publishers), **settings)
+    if own.values.get("on_dead") == schema.BLOCK and not lane.is_ordered and "ordering" not in own.bad | common.bad:
+        place.child("on_dead").warn("block does nothing, since the lane is not ordered: set ordering: room, too")
     if lane.enabled and lane.publish_mode != "mq" and not lane.direct and "direct" not in own.bad | common.bad:
         known = f"known here: {', '.join(publishers)}" if publishers else "define one under publishers first"
         place.problem(f"names no publisher, list some in direct, here or in outbox_worker.direct ({known})")
@@ -91,6 +95,7 @@ def _check(own: Section, common: Section, place: Place, publishers: Mapping[str,
         if name not in publishers:
             at.problem(f"unknown publisher {at.show(name)}, {suggest(name, publishers)}")
     _check_backoff(own, settings, bad, place)
+    _check_workers(own, settings, bad, place)
     if own.values.keys() & {"lease_s", "publish_timeout_s"} and not bad & {"lease_s", "publish_timeout_s"}:
         least_s = schema.least_lease_s(_setting(settings, "publish_timeout_s"))
         if settings.get("lease_s", least_s) < least_s:
@@ -113,6 +118,18 @@ def _check_backoff(own: Section, settings: Mapping[str, Any], bad: Collection[st
         own.values["max_backoff_s"] = initial_s
 
 
+def _check_workers(own: Section, settings: Mapping[str, Any], bad: Collection[str], place: Place) -> None:
+    keys = {"ordering", "concurrency"}
+    if not own.values.keys() & keys or keys & set(bad):
+        return
+    count = _setting(settings, "concurrency")
+    if _setting(settings, "ordering") == schema.BY_ROOM and count > schema.PARTITIONS:
+        place.child("concurrency").problem(
+            f"{count} workers are more than an ordered lane can use, give at most {schema.PARTITIONS}: its rooms are "
+            "leased in so many parts"
+        )
+
+
 def _setting(settings: Mapping[str, Any], name: str) -> Any:
     return settings.get(name, getattr(_DEFAULTS, name))
 
@@ -133,8 +150,8 @@ def _read_columns(value: object, place: Place) -> dict[str, str]:
     columns: dict[str, str] = {}
     for ours, item in entries(value, place):
         at = place.child(ours)
-        if ours not in schema.COLUMNS:
-            at.problem(f"unknown column, {suggest(ours, schema.COLUMNS)}")
+        if ours not in schema.RENAMABLE:
+            at.problem(f"unknown column, {suggest(ours, schema.RENAMABLE)}")
         elif item is UNUSABLE:
             continue
         elif not isinstance(item, str) or _IDENTIFIER.fullmatch(item) is None:
@@ -142,7 +159,7 @@ def _read_columns(value: object, place: Place) -> dict[str, str]:
         else:
             columns[ours] = item
     used: dict[str, str] = {}
-    for ours in schema.COLUMNS:
+    for ours in schema.RENAMABLE:
         theirs = columns.get(ours, ours)
         if theirs.lower() in used:
             raise Bad(f"{used[theirs.lower()]} and {ours} would be the same column, give each its own")
@@ -166,5 +183,7 @@ KEYS: Mapping[str, Key] = {
     "max_retry_count": whole(1, 1_000_000, falls_back=True),
     "initial_backoff": duration("1ms", "720h", falls_back=True),
     "max_backoff": duration("1ms", "720h", falls_back=True),
+    "ordering": Key(one_of(schema.ORDERINGS)),
+    "on_dead": Key(one_of(schema.ON_DEAD)),
     "columns": Key(_read_columns),
 }

@@ -33,9 +33,13 @@ __all__ = [
     "LOG_FORMATS",
     "LOG_LEVELS",
     "MAX_DIRECT",
+    "ON_DEAD",
+    "ORDERINGS",
+    "PARTITIONS",
     "PERMISSIONS",
     "PUBLISH_MODES",
     "REGIONS",
+    "RENAMABLE",
     "RETRY_STRATEGIES",
     "SSL_MODES",
     "WAKEUP_CARRIERS",
@@ -68,6 +72,11 @@ __all__ = [
 PUBLISH_MODES = ("direct", "mq", "dual")
 EXPONENTIAL = "exponential_backoff"
 RETRY_STRATEGIES = (EXPONENTIAL, "fixed_interval")
+BY_ROOM, BLOCK = "room", "block"
+ORDERINGS = ("none", BY_ROOM)
+ON_DEAD = ("continue", BLOCK)
+PARTITIONS = 64
+"""Of an ordered lane's rooms. A worker leases whole partitions, so more workers than these have nothing to do."""
 HTTP_FORMATS = ("cloudevents", "cloudevents_structured", "raw")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
@@ -80,7 +89,11 @@ COLUMNS = (
     "claim_token", "lock_until_ms", "retry_count", "next_retry_at_ms", "published_to", "last_error", "created_at_ms",
     "updated_at_ms", "delivered_at_ms", "due_at_ms",
 )  # fmt: skip
-"""Our names of a lane's columns: the keys of `Lane.columns`."""
+"""Our names of every lane's columns."""
+ROOM_PARTITION = "room_partition"
+"""The column that an ordered lane's table has beside them."""
+RENAMABLE = (*COLUMNS, ROOM_PARTITION)
+"""The keys of `Lane.columns`."""
 
 
 def least_lease_s(publish_timeout_s: float) -> float:
@@ -158,7 +171,19 @@ class Lane:
     max_retry_count: int = 10
     initial_backoff_s: float = 5.0
     max_backoff_s: float = 300.0
+    ordering: str = "none"
+    on_dead: str = "continue"
     columns: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Does each room get its events in the order of their ids?"""
+        return self.ordering == BY_ROOM
+
+    @property
+    def blocks_on_dead(self) -> bool:
+        """Does a dead letter hold up its room until a person has decided about it?"""
+        return self.is_ordered and self.on_dead == BLOCK
 
     @property
     def publishers(self) -> tuple[str, ...]:

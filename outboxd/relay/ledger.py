@@ -17,9 +17,8 @@ from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
 from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
-from outboxd.relay.planner import Take
 from outboxd.relay.report import Report
-from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Settled, Settlement, Store
+from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Settled, Settlement, Store, Want
 
 
 class Ledger:
@@ -113,18 +112,20 @@ class Ledger:
         """Are parked events to be pulled forward, since their publisher works again?"""
         return self._parked.waking
 
-    def wake_parked(self, store: Store) -> None:
-        """Pull some of them forward."""
+    def wake_parked(self, store: Store) -> list[int]:
+        """Pull some of them forward; which ones."""
         chunk = self._parked.chunk()
         store.hurry(chunk)
         self._parked.woken(len(chunk))
+        return [row_id for row_id, _ in chunk]
 
-    def wake_one(self, store: Store) -> bool:
-        """Pull one parked event forward, for a probe; False if none is known to rest."""
+    def wake_one(self, store: Store) -> list[int]:
+        """Pull one parked event forward, for a probe; none, if none is known to rest."""
         if not self._parked.resting:
-            return False
-        store.hurry([self._parked.take_one()])
-        return True
+            return []
+        one = self._parked.take_one()
+        store.hurry([one])
+        return [one[0]]
 
     def _owe(self, item: Item, settlement: Settlement, now_s: float) -> None:
         if not self._buffer:
@@ -145,19 +146,17 @@ class Ledger:
 
     # exchange with the store
 
-    def exchange(self, store: Store, take: Take | None, now_s: float) -> Claim:
+    def exchange(self, store: Store, want: Want | None, floors: Floors, now_s: float) -> Claim:
         """Settle what is owed and claim; the claim's events are with the publishers when this returns. now_s: from
         before, so that no lease seems longer here than it is."""
         owed = self._buffer
-        self._asked = (now_s, take is not None and take.want.suspects)
-        settled, claim = store.exchange(
-            [settlement for _, settlement in owed], take.want if take else None, take.floors if take else ZERO
-        )
+        self._asked = (now_s, want is not None and want.suspects)
+        settled, claim = store.exchange([settlement for _, settlement in owed], want, floors)
         self._buffer = []
         if owed:
             self._account(owed, settled)
             self._meter.write(now_s, settled=True)
-        if take is not None:
+        if want is not None:
             self._admit(claim, now_s)
         return claim
 
@@ -235,7 +234,7 @@ class Ledger:
         """First of all on a new connection: settle what is owed, find the claim in doubt, renew every lease."""
         self._slot.add(vitals.RECONNECTS)
         if self._buffer:
-            self.exchange(store, None, now_s)
+            self.exchange(store, None, ZERO, now_s)
         token, ids, since_s, suspect = self._doubt
         if token:
             events = store.fetch(token, ids)

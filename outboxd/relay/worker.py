@@ -5,6 +5,7 @@ there is room, submit, wait. It does not work batch by batch, so a slow event ho
 it never sleeps; when nothing is found it waits for `poll_interval` or a signal.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -18,8 +19,9 @@ from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter
-from outboxd.relay.planner import Holding, Look, Planner, Take
-from outboxd.store.api import Store
+from outboxd.relay.planner import Holding
+from outboxd.relay.source import Source, Unordered
+from outboxd.store.api import ZERO, Store
 from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
@@ -89,8 +91,8 @@ class Worker:
         self._fanout = fanout
         self._meter = meter
         self._link = Link(open_store, random.random)
-        self._planner = Planner(lane, fitting(context.worker_id), random.random, lambda: random.getrandbits(62) | 1)
         self._ledger = Ledger(lane, fanout, context.slot, meter, random.random)
+        self._source: Source = Unordered(lane, fitting(context.worker_id), self._ledger, meter, context.slot)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
@@ -159,30 +161,31 @@ class Worker:
             return False
         if not self._recovered:
             self._recover(store)
+        self._source.keep(store, now_s)
         self._ledger.renew(store, now_s)
         if self._ledger.waking and self._drain is None:
-            self._ledger.wake_parked(store)
-            self._planner.poll_soon(now_s)
+            self._source.woken(self._ledger.wake_parked(store), now_s, is_all=True)
         elif now_s >= self._wake_one_at_s and self._drain is None and self._fanout.lacks_probe(now_s):
             self._wake_one_at_s = now_s + WAKE_ONE_EVERY_S
-            if self._ledger.wake_one(store):
-                self._planner.look_soon(now_s)
-        plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
-        wrote = False
-        if isinstance(plan, Take):
-            wrote = self._take(store, plan)
-        elif isinstance(plan, Look):
-            self._look(store, plan)
+            woken = self._ledger.wake_one(store)
+            if woken:
+                self._source.woken(woken, now_s, is_all=False)
+        wrote = None
+        if self._drain is None and not self._empty:
+            wrote = self._source.turn(store, now_s, self._holding(now_s))
+        if wrote is not None:
+            if self._until_empty and self._source.idle and not self._ledger.count:
+                self._empty = not store.unfinished()
         elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
-            self._ledger.exchange(store, None, now_s)
-            self._planner.freed()
+            self._ledger.exchange(store, None, ZERO, now_s)
+            self._source.freed()
             wrote = True
         elif now_s - self._used_s >= PING_AFTER_S:
             store.ping()
         else:
             return False
         self._used_s = time.monotonic()
-        self._link.used(self._used_s, wrote)
+        self._link.used(self._used_s, bool(wrote))
         self._conflicts = self._conflicts and not wrote
         return True
 
@@ -191,40 +194,8 @@ class Worker:
         self._ledger.recover(store, now_s)
         if self._drain is not None:
             self._ledger.release_waiting(now_s)
-        self._planner.connected(time.monotonic(), self._link.others_pause_s())
+        self._source.connected(store, time.monotonic(), self._link.others_pause_s())
         self._recovered = True
-
-    def _take(self, store: Store, take: Take) -> bool:
-        """Claim, and settle what is owed; True if that wrote anything."""
-        start_s = time.monotonic()
-        self._slot.beat(start_s)
-        owed = self._ledger.unsettled
-        claim = self._ledger.exchange(store, take, start_s)
-        now_s = time.monotonic()
-        self._planner.took(take, claim, now_s, now_s - start_s)
-        self._meter.claims.observe(now_s - start_s)
-        if take.sweep:
-            self._meter.sweeps.observe(now_s - start_s)
-        if owed:  # the budget was reckoned with what this very transaction has settled
-            self._planner.freed()
-        self._slot.add(vitals.CLAIMS)
-        return owed or bool(claim.events or claim.oversize)
-
-    def _look(self, store: Store, look: Look) -> None:
-        start_s = time.monotonic()
-        self._slot.beat(start_s)
-        was_paused = self._planner.paused
-        peek = store.peek(look.floors)
-        now_s = time.monotonic()
-        self._slot.add(vitals.LOOKS)
-        self._planner.saw(look, peek, now_s, now_s - start_s)
-        if look.sweep:
-            self._meter.sweeps.observe(now_s - start_s)
-        self._ledger.set_clock(peek.now_ms, now_s)
-        if peek.paused != was_paused:
-            log.info(log.LANE_PAUSED if peek.paused else log.LANE_RESUMED, lane=self._lane.name)
-        if self._until_empty and self._planner.idle and not self._ledger.count:
-            self._empty = not store.unfinished()
 
     def _holding(self, now_s: float) -> Holding:
         ledger = self._ledger
@@ -246,7 +217,7 @@ class Worker:
             at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
-            at_s = min(at_s, max(self._not_before_s, self._planner.wake_at_s(holding)))
+            at_s = min(at_s, max(self._not_before_s, self._source.wake_at_s(holding)))
             if holding.appetite == NONE:
                 at_s = min(at_s, self._fanout.asks_again_at_s(now_s))
         if self._drain is not None:
@@ -257,6 +228,10 @@ class Worker:
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)
+        store = self._link.store
+        if store is not None:
+            with contextlib.suppress(StoreConflict, StoreUnavailable):  # what is not given back runs out by itself
+                self._source.end(store)
         self._fanout.close(time.monotonic() + 0.5)
         self._link.close()
         self._waiting.close()

@@ -6,26 +6,31 @@ Running it twice changes nothing the second time; killed at any point and run ag
 import dataclasses
 from collections.abc import Callable, Sequence
 
-from outboxd.config.schema import COLUMNS, Database, Lane
+from outboxd.config.schema import Database, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store.connection import Connection
 from outboxd.store.migrate_mysql import Patience, init_mysql, plan_mysql, stored_version
+from outboxd.store.migrate_plan import fresh_mysql
 from outboxd.store.migrate_sqlite import (
     check_library,
     columns_of,
     fresh_sqlite,
+    has_partitions,
     index_of,
     init_sqlite,
+    partition_index,
     plan_sqlite,
     version_of,
 )
-from outboxd.store.migrate_table import inspect, server_of
-from outboxd.store.migrations import BOOKKEEPING, VERSION, load, refuse_newer, statement, theirs
+from outboxd.store.migrate_table import indexes_for, inspect, lacks_order, server_of
+from outboxd.store.migrations import BOOKKEEPING, VERSION, columns_for, load, refuse_newer, theirs
 
 REMEDY = "run `outboxd init-db`"
 LONGEST_STATEMENT_S = 86400.0
 
 PATIENCE = Patience()
+
+_NO_PARTITIONS = "has not all of its rows in outboxd_partition"
 
 
 def _silent(_: str) -> None:
@@ -75,7 +80,7 @@ def print_sql(dialect: str, lanes: Sequence[Lane], connection: Connection | None
     else:
         found, notes = [load(dialect)[name] for name in BOOKKEEPING], []
         for lane in lanes:
-            found += fresh_sqlite(lane) if dialect == "sqlite" else [statement("lane", dialect, lane)]
+            found += fresh_sqlite(lane) if dialect == "sqlite" else fresh_mysql(lane)
     for lane in lanes:
         for name in ("write_version", "write_lane"):
             found.append(load(dialect)[name].replace(":lane", f"'{lane.name}'").replace(":version", str(VERSION)))
@@ -102,14 +107,17 @@ def _lacks_mysql(connection: Connection, lane: Lane) -> str:
     table = inspect(connection, lane.name)
     if table is None:
         return "does not exist"
-    missing = [theirs(lane, ours) for ours in COLUMNS if table.column(lane, ours) is None]
+    missing = [theirs(lane, ours) for ours in columns_for(lane) if table.column(lane, ours) is None]
     if missing:
         return f"has no column {', '.join(missing)}"
-    due = table.indexes.get("due")
-    if due is None or [name.lower() for name in due.columns] != [theirs(lane, "due_at_ms").lower()]:
-        return "has no index due"
+    for name, columns in indexes_for(lane).items():
+        index = table.indexes.get(name)
+        if index is None or [column.lower() for column in index.columns] != columns:
+            return f"has no index {name}"
     if not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id")):
         return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
+    if lane.is_ordered and lacks_order(connection, table, lane):
+        return _NO_PARTITIONS
     return "" if inspect(connection, "outboxd_lane") else "has no outboxd_lane beside it"
 
 
@@ -117,13 +125,17 @@ def _lacks_sqlite(connection: Connection, lane: Lane) -> str:
     found = columns_of(connection, lane.name)
     if not found:
         return "does not exist"
-    missing = [theirs(lane, ours) for ours in COLUMNS if theirs(lane, ours).lower() not in found]
+    missing = [theirs(lane, ours) for ours in columns_for(lane) if theirs(lane, ours).lower() not in found]
     if missing:
         return f"has no column {', '.join(missing)}"
     if not index_of(connection, lane.name, [theirs(lane, "due_at_ms")], unique=False):
         return f"has no index of {theirs(lane, 'due_at_ms')}"
+    if lane.is_ordered and not index_of(connection, lane.name, partition_index(lane), unique=False):
+        return f"has no index of {' and '.join(partition_index(lane))}"
     if not index_of(connection, lane.name, [theirs(lane, "app_code"), theirs(lane, "event_id")], unique=True):
         return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
+    if lane.is_ordered and not has_partitions(connection, lane):
+        return _NO_PARTITIONS
     return "" if columns_of(connection, "outboxd_lane") else "has no outboxd_lane beside it"
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from outboxd.config.schema import Lane
+from outboxd.config.schema import ROOM_PARTITION, Lane
 from outboxd.store import statements
 from outboxd.store.connection import Connection
-from outboxd.store.migrate_table import RULES, Column, Table, fits, width_for
-from outboxd.store.migrations import theirs
+from outboxd.store.migrate_table import RULES, Column, Table, fits, indexes_for, width_for
+from outboxd.store.migrations import columns_for, theirs
 
 KNOWN = frozenset({"pending", "delivering", "delivered", "retryable", "failed"})
 STRAY = {"published": "delivered"}
@@ -190,7 +190,7 @@ def _exact(name: str) -> str:
 def problems(table: Table, lane: Lane) -> Iterator[str]:
     """What is wrong with the table's make, whatever it holds."""
     for ours, name in lane.columns.items():
-        if name.lower() not in table.columns:
+        if ours != ROOM_PARTITION and name.lower() not in table.columns:
             yield f"it has no column {name}, which `columns` names for {ours}"
     for ours in REQUIRED:
         if ours not in lane.columns and table.column(lane, ours) is None:
@@ -202,11 +202,14 @@ def problems(table: Table, lane: Lane) -> Iterator[str]:
         column = table.column(lane, ours)
         if column is not None and column.data_type not in rule.types | rule.becomes:
             yield f"its column {column.name} is {column.column_type}, which cannot become our {ours}"
-    due, index = table.column(lane, "due_at_ms"), table.indexes.get("due")
-    if due is not None and "GENERATED" not in due.extra:
-        yield f"its column {due.name} is not generated: rename it"
-    if index is not None and [name.lower() for name in index.columns] != [theirs(lane, "due_at_ms").lower()]:
-        yield f"its index due is on ({', '.join(index.columns)}): rename it"
+    for ours in columns_for(lane):
+        column = table.column(lane, ours)
+        if ours not in RULES and column is not None and "GENERATED" not in column.extra:
+            yield f"its column {column.name} is not generated: rename it"
+    for name, wanted in indexes_for(lane).items():
+        index = table.indexes.get(name)
+        if index is not None and [name.lower() for name in index.columns] != wanted:
+            yield f"its index {name} is on ({', '.join(index.columns)}): rename it"
 
 
 def refusals(facts: Facts) -> Iterator[str]:

@@ -183,7 +183,7 @@ def _write_down(run: _Run, work: Work) -> None:
 def _take(run: _Run, work: Work, step: Step) -> None:
     if step.says:
         run.report(step.says)
-    if step.kind == "create":
+    if step.kind in {"create", "insert"}:
         run.connection.execute(step.sql)
     elif step.kind == "trigger":
         _make_trigger(run, work.lane, step.sql)

@@ -1,6 +1,6 @@
 """What a lane's table on MySQL or MariaDB needs, as steps: found by looking at what stands there, changing nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from outboxd.config.schema import Lane
@@ -18,13 +18,13 @@ from outboxd.store.migrate_checks import (
     problems,
     refusals,
 )
-from outboxd.store.migrate_table import RULES, Server, Table, definition_for, inspect
-from outboxd.store.migrations import definition, statement, theirs
+from outboxd.store.migrate_table import RULES, Server, Table, definition_for, inspect, lacks_order
+from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, theirs
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement. kind: `create`, `trigger`, `fix` (in chunks) or `alter`. says: told before it runs."""
+    """One statement. kind: `create`, `trigger`, `fix` (in chunks), `alter` or `insert`. says: told before it runs."""
 
     kind: str
     sql: str
@@ -46,7 +46,8 @@ def survey(connection: Connection, lane: Lane, server: Server) -> Work:
     table = inspect(connection, lane.name)
     if table is None:
         sql = statement("lane", "mysql", lane, constant_default=not server.has_expression_defaults)
-        return Work(lane, None, None, (Step("create", sql, f"{lane.name}: creating the table"),))
+        create = Step("create", sql, f"{lane.name}: creating the table")
+        return Work(lane, None, None, (create, *_order_steps(lane, ORDER_STATEMENTS if lane.is_ordered else ())))
     wrong = list(problems(table, lane))
     facts = None
     if not wrong and _is_older(table, lane):
@@ -54,7 +55,8 @@ def survey(connection: Connection, lane: Lane, server: Server) -> Work:
         wrong = list(refusals(facts))
     if wrong:
         raise StoreRefused(f"{lane.name} cannot be migrated, nothing was changed: {'; '.join(wrong)}; then try again")
-    return Work(lane, table, facts, tuple(_steps(table, lane, server, facts)))
+    order = _order_steps(lane, lacks_order(connection, table, lane) if lane.is_ordered else ())
+    return Work(lane, table, facts, (*_steps(table, lane, server, facts), *order))
 
 
 def _is_older(table: Table, lane: Lane) -> bool:
@@ -102,6 +104,19 @@ def _after_columns(table: Table, lane: Lane, server: Server) -> Iterator[Step]:
     if "due" not in table.indexes:
         columns = column_of(lane, "due_at_ms")
         yield Step("alter", f"ALTER TABLE {name} ADD KEY due ({columns})", f"{lane.name}: building an index")
+
+
+def fresh_mysql(lane: Lane) -> list[str]:
+    """The statements that make a lane's table where there is none."""
+    return [statement(name, "mysql", lane) for name in ("lane", *(ORDER_STATEMENTS if lane.is_ordered else ()))]
+
+
+def _order_steps(lane: Lane, names: Iterable[str]) -> Iterator[Step]:
+    """What keeps the order of rooms."""
+    for name in names:
+        kind = "insert" if name == "write_partitions" else "alter"
+        says = f"{lane.name}: building an index" if name == "partition_index" else ""
+        yield Step(kind, statement(name, "mysql", lane), says)
 
 
 def nulls_trigger(lane: Lane) -> str:

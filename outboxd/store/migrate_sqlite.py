@@ -1,13 +1,23 @@
 """Creates what is missing in an SQLite file, in one transaction. Columns are added, never changed."""
 
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
-from outboxd.config.schema import COLUMNS, Lane
+from outboxd.config.schema import COLUMNS, PARTITIONS, ROOM_PARTITION, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store import statements
 from outboxd.store.connection import Connection
-from outboxd.store.migrations import BOOKKEEPING, VERSION, definition, load, refuse_newer, statement, theirs
+from outboxd.store.migrations import (
+    BOOKKEEPING,
+    ORDER_STATEMENTS,
+    PARTITION_TABLE,
+    VERSION,
+    definition,
+    load,
+    refuse_newer,
+    statement,
+    theirs,
+)
 
 OLDEST = (3, 35, 0)
 _REQUIRED = ("id", "event_id", "event_type", "room_id", "envelope")
@@ -57,7 +67,25 @@ def fresh_sqlite(lane: Lane) -> list[str]:
         statement("lane", "sqlite", lane),
         statement("event", "sqlite", lane, f"{lane.name}_event"),
         statement("due", "sqlite", lane, f"{lane.name}_due"),
+        *(_order_statement(name, lane) for name in (ORDER_STATEMENTS if lane.is_ordered else ())),
     ]
+
+
+def partition_index(lane: Lane) -> list[str]:
+    """The columns of the index that an ordered lane has, too."""
+    return [theirs(lane, ROOM_PARTITION), theirs(lane, "due_at_ms")]
+
+
+def has_partitions(connection: Connection, lane: Lane) -> bool:
+    """Are all rows of an ordered lane's in outboxd_partition?"""
+    if not columns_of(connection, PARTITION_TABLE):
+        return False
+    rows = connection.query(f"SELECT COUNT(*) FROM {PARTITION_TABLE} WHERE lane = :lane", {"lane": lane.name})
+    return bool(rows[0][0] >= PARTITIONS)
+
+
+def _order_statement(name: str, lane: Lane) -> str:
+    return statement(name, "sqlite", lane, f"{lane.name}_rooms")
 
 
 def _steps(connection: Connection, lane: Lane) -> Iterator[str]:
@@ -76,6 +104,18 @@ def _steps(connection: Connection, lane: Lane) -> Iterator[str]:
         yield statement("event", "sqlite", lane, f"{lane.name}_event")
     if not index_of(connection, lane.name, [theirs(lane, "due_at_ms")], unique=False):
         yield statement("due", "sqlite", lane, f"{lane.name}_due")
+    if lane.is_ordered:
+        yield from _order_steps(connection, lane, found)
+
+
+def _order_steps(connection: Connection, lane: Lane, found: Collection[str]) -> Iterator[str]:
+    column, index, rows = ORDER_STATEMENTS
+    if theirs(lane, ROOM_PARTITION).lower() not in found:
+        yield _order_statement(column, lane)
+    if not index_of(connection, lane.name, partition_index(lane), unique=False):
+        yield _order_statement(index, lane)
+    if not has_partitions(connection, lane):
+        yield _order_statement(rows, lane)
 
 
 def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[[str], None]) -> None:

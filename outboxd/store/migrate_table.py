@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from outboxd.config.schema import Lane
+from outboxd.config.schema import PARTITIONS, ROOM_PARTITION, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store.connection import Connection, Row
-from outboxd.store.migrations import definition, theirs
+from outboxd.store.migrations import ORDER_STATEMENTS, PARTITION_TABLE, definition, theirs
 
 OLDEST = {"MySQL": (8, 0, 1), "MariaDB": (10, 6, 0)}
 _EXPRESSION_DEFAULTS = {"MySQL": (8, 0, 13), "MariaDB": (10, 2, 1)}
@@ -213,6 +213,27 @@ def inspect(connection: Connection, name: str) -> Table | None:
         indexes=indexes,
         triggers=frozenset(str(row[0]) for row in triggers),
     )
+
+
+def indexes_for(lane: Lane) -> Mapping[str, list[str]]:
+    """The indexes that claims read, and their columns' names in lower case."""
+    due, partition = theirs(lane, "due_at_ms").lower(), theirs(lane, ROOM_PARTITION).lower()
+    return {"due": [due]} | ({"rooms": [partition, due]} if lane.is_ordered else {})
+
+
+def lacks_order(connection: Connection, table: Table, lane: Lane) -> tuple[str, ...]:
+    """Which of ORDER_STATEMENTS an ordered lane's table still needs."""
+    column, index, rows = ORDER_STATEMENTS
+    count = 0
+    if inspect(connection, PARTITION_TABLE):
+        counted = f"SELECT COUNT(*) FROM {PARTITION_TABLE} WHERE lane = :lane"
+        count = connection.query(counted, {"lane": lane.name})[0][0]
+    lacks = {
+        column: table.column(lane, ROOM_PARTITION) is None,
+        index: "rooms" not in table.indexes,
+        rows: count < PARTITIONS,
+    }
+    return tuple(name for name, is_lacking in lacks.items() if is_lacking)
 
 
 def _column(row: Row) -> Column:

@@ -10,10 +10,11 @@ from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict
 from outboxd.event import Event
 from outboxd.store import statements
-from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Settled, Settlement, Want
+from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.exchange import exchange
 from outboxd.store.mysql_connection import MysqlConnection
+from outboxd.store.partitions import PartitionTable
 
 CHUNK = 1000
 """Ids in one IN list: longer ones make the server scan the primary key instead of looking ids up."""
@@ -37,6 +38,7 @@ class MysqlStore:
             name: statements.render(sql, "mysql", lane.name, lane.columns)
             for name, sql in statements.load("mysql").items()
         }
+        self.partitions = PartitionTable(connection, lane, self.payload) if lane.is_ordered else None
 
     def peek(self, floors: Floors) -> Peek:
         params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
@@ -44,7 +46,7 @@ class MysqlStore:
         row = self._db.query(self._sql["peek"], params)[0]
         return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors) -> tuple[Settled, Claim]:
         until_s = time.monotonic() + REPEAT_WITHIN_S
         for attempt in range(1, REPEATS + 1):
             try:
@@ -108,6 +110,11 @@ class MysqlStore:
         ids = sorted(row[0] for row in choice.rows)
         for start in range(0, len(ids), CHUNK):
             self._db.execute(self._sql[name].replace("{ids}", _list(ids[start : start + CHUNK])), params)
+
+    def pick(self, pick: Pick) -> Claim:
+        if self.partitions is None:
+            raise AssertionError("only an ordered lane has picks")
+        return self.partitions.claim(pick)
 
     def payload(self, row_id: int) -> bytes | str:
         # One by one: the answer to a list of them would stand in memory twice over.

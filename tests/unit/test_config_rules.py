@@ -173,6 +173,62 @@ def test_a_lane_that_is_not_enabled_needs_no_publisher() -> None:
     assert made.warnings == ("lanes: no lane is enabled, so nothing is relayed",)
 
 
+@pytest.mark.parametrize(
+    ("worker", "lane", "warnings"),
+    [
+        ("ordering: room, on_dead: block", "", ()),
+        ("on_dead: block", "ordering: room", ()),
+        ("ordering: room", "on_dead: block", ()),
+        ("on_dead: continue", "", ()),
+        ("on_dead: block", "", ("outbox_worker.on_dead: block does nothing, since no lane is ordered: {set}",)),
+        ("", "on_dead: block", ("lanes.a.on_dead: block does nothing, since the lane is not ordered: {set}",)),
+        (
+            "ordering: room",
+            "ordering: none, on_dead: block",
+            ("lanes.a.on_dead: block does nothing, since the lane is not ordered: {set}",),
+        ),
+    ],
+)
+def test_block_on_a_lane_without_order_is_warned_about(worker: str, lane: str, warnings: tuple[str, ...]) -> None:
+    """Who writes it expects that nothing follows a dead letter, and would find out from a receiver's data."""
+    made = config(f"outbox_worker: {{direct: [console], {worker}}}\nlanes: {{a: {{{lane}}}}}")
+    assert made.warnings == tuple(line.format(set="set ordering: room, too") for line in warnings)
+
+
+def test_what_an_ordered_lane_is_follows_from_both_keys() -> None:
+    made = config(
+        "outbox_worker: {direct: [console], on_dead: block}\nlanes: {a: {ordering: room}, b: {}, "
+        "c: {ordering: room, on_dead: continue}}"
+    )
+    assert {name: (lane.is_ordered, lane.blocks_on_dead) for name, lane in made.lanes.items()} == {
+        "a": (True, True), "b": (False, False), "c": (True, False),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("worker", "lane", "found"),
+    [
+        ("ordering: room, concurrency: 65", "", ["outbox_worker.concurrency: 65 {more}"]),
+        ("concurrency: 65", "ordering: room", ["lanes.a.concurrency: 65 {more}"]),
+        ("ordering: room", "concurrency: 512", ["lanes.a.concurrency: 512 {more}"]),
+        ("ordering: sorted", "on_dead: stop", [
+            "outbox_worker.ordering: unknown name 'sorted', known here: none, room",
+            "lanes.a.on_dead: unknown name 'stop', known here: continue, block",
+        ]),
+    ],
+)  # fmt: skip
+def test_an_ordered_lane_has_no_more_workers_than_partitions(worker: str, lane: str, found: list[str]) -> None:
+    more = "workers are more than an ordered lane can use, give at most 64: its rooms are leased in so many parts"
+    text = f"{CONSOLE}outbox_worker: {{direct: [console], {worker}}}\nlanes: {{a: {{{lane}}}}}"
+    assert problems(text) == [line.format(more=more) for line in found]
+
+
+def test_as_many_workers_as_partitions_are_taken_and_more_without_order() -> None:
+    made = config("outbox_worker: {direct: [console], ordering: room, concurrency: 64}\n"
+                  "lanes: {a: {}, b: {ordering: none, concurrency: 65}}")  # fmt: skip
+    assert {name: lane.concurrency for name, lane in made.lanes.items()} == {"a": 64, "b": 65}
+
+
 def test_all_problems_are_told_at_once() -> None:
     """A person mends a file once, not once for each problem."""
     found = problems(

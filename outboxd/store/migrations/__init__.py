@@ -5,15 +5,24 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
-from outboxd.config.schema import Lane
+from outboxd.config.schema import COLUMNS, ROOM_PARTITION, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store import statements
 
 VERSION = 1
 """Of a lane's table, in outboxd_schema. It rises with every change here that an existing table must follow."""
 
-BOOKKEEPING = {"schema": "outboxd_schema", "lanes": "outboxd_lane", "inbox": "outboxd_inbox"}
+PARTITION_TABLE = "outboxd_partition"
+BOOKKEEPING = {
+    "schema": "outboxd_schema",
+    "lanes": "outboxd_lane",
+    "inbox": "outboxd_inbox",
+    "partitions": PARTITION_TABLE,
+}
 """Tables beside the lanes, by the names of their statements."""
+
+ORDER_STATEMENTS = ("partition_column", "partition_index", "write_partitions")
+"""What an ordered lane needs beside its table, in this order."""
 
 NO_EXPRESSION_DEFAULT = "0"
 """The default of created_at_ms where the server knows only constants (MySQL before 8.0.13): unknown."""
@@ -30,6 +39,7 @@ def load(dialect: str) -> Mapping[str, str]:
 def statement(name: str, dialect: str, lane: Lane, index: str = "", *, constant_default: bool = False) -> str:
     """One statement for a lane. index: the name for {index}."""
     sql = load(dialect)[name].replace("{index}", statements.quoted(index, dialect) if index else "")
+    sql = sql.replace("{lane}", lane.name)
     if constant_default:
         sql = sql.replace("{now}", NO_EXPRESSION_DEFAULT)
     return statements.render(sql, dialect, lane.name, lane.columns)
@@ -46,6 +56,11 @@ def definition(ours: str, dialect: str, lane: Lane) -> str:
     text = found[1].replace("({now})", NO_EXPRESSION_DEFAULT).replace("{now}", NO_EXPRESSION_DEFAULT)
     text = statements.render(text, dialect, lane.name, lane.columns)
     return f"{statements.quoted(theirs(lane, ours), dialect)} {text}"
+
+
+def columns_for(lane: Lane) -> tuple[str, ...]:
+    """Our names of the columns that the lane's table must have."""
+    return (*COLUMNS, ROOM_PARTITION) if lane.is_ordered else COLUMNS
 
 
 def theirs(lane: Lane, ours: str) -> str:

@@ -1,5 +1,6 @@
 -- The tables on MySQL 8.0.1+ and MariaDB 10.6+, version 1. One column a line: an older table is altered to these very
 -- definitions. Every column that a claim or a settle writes has a fixed width and is never null, so that no row grows.
+-- Ordered lanes alone have room_partition: a hash of the room, of the event where there is none. (LENGTH: '' = ' ' is true.)
 
 -- name: lane
 CREATE TABLE {table} (
@@ -28,6 +29,15 @@ CREATE TABLE {table} (
   KEY due (due_at_ms)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
 
+-- name: partition_column
+ALTER TABLE {table} ADD COLUMN room_partition TINYINT UNSIGNED AS ((IF(LENGTH(room_id) = 0, CRC32(event_id), CRC32(room_id)) ^ CRC32(app_code)) & 63) VIRTUAL
+
+-- name: partition_index
+ALTER TABLE {table} ADD KEY rooms (room_partition, due_at_ms)
+
+-- name: write_partitions
+INSERT IGNORE INTO outboxd_partition (lane, number) WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 63) SELECT '{lane}', n FROM numbers
+
 -- name: schema
 CREATE TABLE IF NOT EXISTS outboxd_schema (
   lane VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
@@ -53,6 +63,18 @@ CREATE TABLE IF NOT EXISTS outboxd_inbox (
   done_at_ms BIGINT NOT NULL,
   PRIMARY KEY (consumer, app_code, event_id),
   KEY done (consumer, done_at_ms)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
+
+-- name: partitions
+CREATE TABLE IF NOT EXISTS outboxd_partition (
+  lane VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+  number TINYINT UNSIGNED NOT NULL,
+  worker_id CHAR(64) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT '',
+  token BIGINT NOT NULL DEFAULT 0,
+  lock_until_ms BIGINT NOT NULL DEFAULT 0,
+  wanted_by CHAR(64) CHARACTER SET ascii COLLATE ascii_general_ci NOT NULL DEFAULT '',
+  wanted_until_ms BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (lane, number)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
 
 -- name: write_version

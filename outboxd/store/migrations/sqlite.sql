@@ -1,5 +1,8 @@
 -- The tables on SQLite 3.35+, version 1: the same names and defaults as in mysql.sql. One column a line: what a table of
 -- the user's own lacks is added from here. An index belongs to the database, not to its table, so it carries its name.
+-- Ordered lanes alone have room_partition, a hash of functions that SQLite has: over the last eight characters and some of
+-- the first, so that numbered rooms spread as well as random ones and those that begin with a time. What is NULL in a
+-- table of the user's own goes to partition 0.
 
 -- name: lane
 CREATE TABLE IF NOT EXISTS {table} (
@@ -31,6 +34,29 @@ CREATE UNIQUE INDEX IF NOT EXISTS {index} ON {table} (app_code, event_id)
 -- name: due
 CREATE INDEX IF NOT EXISTS {index} ON {table} (due_at_ms)
 
+-- name: partition_column
+ALTER TABLE {table} ADD COLUMN room_partition INTEGER AS (COALESCE(((((unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -2)) * 1 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -3)) * 10 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -4)) * 100 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -5)) * 1000 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -6)) * 7919 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -7)) * 104729 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -8)) * 611953 +
+  unicode(substr((app_code || '|' || CASE room_id WHEN '' THEN event_id ELSE room_id END || '|'), -9)) * 15485863 +
+  unicode(substr(CASE room_id WHEN '' THEN event_id ELSE room_id END || '||||||||', 4)) * 31 +
+  unicode(substr(CASE room_id WHEN '' THEN event_id ELSE room_id END || '||||||||', 6)) * 257 +
+  unicode(substr(CASE room_id WHEN '' THEN event_id ELSE room_id END || '||||||||', 7)) * 4099 +
+  unicode(substr(CASE room_id WHEN '' THEN event_id ELSE room_id END || '||||||||', 8)) * 65537 +
+  length(app_code) * 13 + unicode(app_code || '|') * 17 + unicode(substr('|' || app_code, -1)) * 19 +
+  unicode(substr('||' || app_code, -2)) * 23
+) % 1000003) * 40503) >> 10) & 63, 0)) VIRTUAL
+
+-- name: partition_index
+CREATE INDEX IF NOT EXISTS {index} ON {table} (room_partition, due_at_ms)
+
+-- name: write_partitions
+INSERT OR IGNORE INTO outboxd_partition (lane, number) WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < 63) SELECT '{lane}', n FROM numbers
+
 -- name: schema
 CREATE TABLE IF NOT EXISTS outboxd_schema (
   lane TEXT NOT NULL PRIMARY KEY,
@@ -53,6 +79,18 @@ CREATE TABLE IF NOT EXISTS outboxd_inbox (
   event_id TEXT NOT NULL,
   done_at_ms INTEGER NOT NULL,
   PRIMARY KEY (consumer, app_code, event_id)
+) WITHOUT ROWID
+
+-- name: partitions
+CREATE TABLE IF NOT EXISTS outboxd_partition (
+  lane TEXT NOT NULL,
+  number INTEGER NOT NULL,
+  worker_id TEXT NOT NULL DEFAULT '',
+  token INTEGER NOT NULL DEFAULT 0,
+  lock_until_ms INTEGER NOT NULL DEFAULT 0,
+  wanted_by TEXT NOT NULL DEFAULT '',
+  wanted_until_ms INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (lane, number)
 ) WITHOUT ROWID
 
 -- name: write_version

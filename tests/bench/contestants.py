@@ -15,7 +15,6 @@ from outboxd.config.schema import Config
 from tests.bench import bareloop, lane
 from tests.bench.measure import cpu_s
 from tests.services.mariadb import PrivateServer, connect, execute
-from tests.services.wait import wait_for
 
 LONGEST_S = 600
 """A run that takes longer has failed."""
@@ -106,12 +105,13 @@ def drained(
     url = nodes[0].database.url
     after = lane.last_id(url, table)
     lane.fill(url, count, columns, prefix, table)
+    lane.calm_down(url)
 
     def go() -> float:
         with ExitStack() as running:
             for settings in nodes:
                 running.enter_context(lane.daemon(settings, table))
-            wait_for(lambda: lane.is_relayed(url, table, after), LONGEST_S, "the events to be delivered")
+            lane.relay_to_end(url, table, after, LONGEST_S)
         return lane.relayed_in_s(url, table, after)
 
     return measured(server, count, go)

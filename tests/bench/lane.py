@@ -11,6 +11,7 @@ from outboxd.config.schema import Config
 from outboxd.store import connect as connect_store
 from outboxd.store.migrate import init_db, patient
 from tests.services.mariadb import connect
+from tests.services.wait import wait_for
 
 ENVELOPE = json.dumps(
     {"event_id": "e", "event_type": "RoomChanged", "room_id": "room-1", "body": {"user_id": 7, "text": "y" * 190}}
@@ -102,16 +103,32 @@ def last_id(url: str, table: str) -> int:
         return int(cursor.fetchone()[0])
 
 
-def is_relayed(url: str, table: str, after: int) -> bool:
-    """Is everything behind an id delivered or failed? Cheap to ask again and again: the last row is looked at first."""
+def relay_to_end(url: str, table: str, after: int, timeout_s: float) -> None:
+    """Wait until everything behind an id is delivered or failed. Cheap to ask: the last row is looked at first."""
     with closing(connect(url)) as connection:
         cursor = connection.cursor()
-        cursor.execute(f"SELECT status IN ('delivered', 'failed') FROM {table} ORDER BY id DESC LIMIT 1")
-        if not cursor.fetchone()[0]:
-            return False
-        behind = f"FROM {table} FORCE INDEX (PRIMARY) WHERE id > {after}"
-        cursor.execute(f"SELECT EXISTS (SELECT 1 {behind} AND due_at_ms >= 0)")
-        return not cursor.fetchone()[0]
+
+        def is_relayed() -> bool:
+            cursor.execute(f"SELECT status IN ('delivered', 'failed') FROM {table} ORDER BY id DESC LIMIT 1")
+            if not cursor.fetchone()[0]:
+                return False
+            behind = f"FROM {table} FORCE INDEX (PRIMARY) WHERE id > {after}"
+            cursor.execute(f"SELECT EXISTS (SELECT 1 {behind} AND due_at_ms >= 0)")
+            return not cursor.fetchone()[0]
+
+        wait_for(is_relayed, timeout_s, "the events to be delivered")
+
+
+def calm_down(url: str, timeout_s: float = 60) -> None:
+    """Wait until the server has purged what was changed before: else that falls on whoever comes next."""
+    with closing(connect(url)) as connection:
+        cursor = connection.cursor()
+
+        def is_calm() -> bool:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_history_list_length'")
+            return int(cursor.fetchone()[1]) < 100
+
+        wait_for(is_calm, timeout_s, "the purge to end")
 
 
 def relayed_in_s(url: str, table: str, after: int) -> float:

@@ -40,9 +40,11 @@ def compare(
 
 
 def _in_turn(server: PrivateServer, settings: Config, events: int, rounds: int, name: str) -> dict[str, list[Run]]:
-    runs: dict[str, list[Run]] = {EMPTY: [], FULL: []}
+    url, runs = settings.database.url, dict[str, list[Run]]({EMPTY: [], FULL: []})
     for number in range(rounds + 1):
-        execute(settings.database.url, f"TRUNCATE {EMPTY}")
+        # Ids of as many digits: lists of them are a part of the statements' length.
+        following = lane.last_id(url, FULL) + 1
+        execute(url, f"TRUNCATE {EMPTY}", f"ALTER TABLE {EMPTY} AUTO_INCREMENT = {following}")
         # In turns: what the server still has to do for one falls on the other.
         for table in sorted(runs, reverse=bool(number % 2)):
             run = contestants.drained(server, [settings], events, f"new{number}-", table)

@@ -32,7 +32,7 @@ publishers:
   nothing: {{type: "null"}}
   webhook: {{type: http, url: "{receiver}"}}
 {more}
-log: {{level: warning, format: console}}
+log: {{level: {log_level}, format: console}}
 """
 
 
@@ -45,13 +45,14 @@ def config(
     more: str = "",
     history: str = "",
     node: str = NODE,
+    log_level: str = "warning",
 ) -> Config:
     """The configuration of one run. more: lines of further publishers. history: settings of the lane room_history
     alone. node: another one than the usual one may run beside it.
     """
     text = CONFIG.format(
         url=url, publisher=publisher, receiver=receiver, workers=workers, batch=batch, more=more, history=history,
-        node=node, socket=SOCKET if node == NODE else SOCKET.replace("admin", node),
+        node=node, log_level=log_level, socket=SOCKET if node == NODE else SOCKET.replace("admin", node),
     )  # fmt: skip
     return parse(text, {}, "the benchmark's configuration")
 

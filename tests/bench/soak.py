@@ -87,7 +87,7 @@ def measure(url: str, minutes: float, workers: int) -> dict[str, float]:
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-soak-"))
     try:
         with faulty_receiver(directory) as receiver:
-            settings = lane.config(url, "webhook", receiver, workers)
+            settings = lane.config(url, "webhook", receiver, workers, log_level="error")
             capacity = _capacity(settings)
             print(f"soak: capacity {capacity:,.0f}/s", flush=True)
             return {"soak_capacity_per_s": capacity, **_soak(settings, capacity / 2, minutes * 60)}

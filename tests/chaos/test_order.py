@@ -172,6 +172,26 @@ def test_a_stream_holds_every_room_in_order(mysql_url: str, tmp_path: Path) -> N
             check_order(table, arrived)
 
 
+def test_every_publisher_gets_every_room_in_order(mysql_url: str, tmp_path: Path) -> None:
+    """G1: of a fan-out, each of whose receivers fails in its own way; what one has accepted it is not sent again."""
+    chance = random.Random(SEED)
+    rows = events_of(ROOMS // 4, EVENTS // 4, chance)
+    path = tmp_path / "node.yaml"
+    plans = [plans_for(rows, chance) for _ in range(2)]
+    with OrderedReceiver(plans[0]) as first, OrderedReceiver(plans[1]) as second:
+        publishers = {"first": over_http(first)["web"], "second": over_http(second)["web"]}
+        config = ordered_lane(path, mysql_url, publishers, concurrency=WORKERS)
+        with table_of(config) as table, Node(path, WORKERS, tmp_path) as node:
+            table.insert(rows)
+            node.daemon.wait_until(lambda: first.taken >= len(rows) // 4, "events to arrive")
+            node.kill_worker(chance)
+            node.daemon.wait_until(table.is_done, "everything to come to an end", ENDS_S)
+            node.daemon.drain(0.5)
+            for receiver in (first, second):
+                check_ended(table, receiver.arrivals(), (str(row["event_id"]) for row in rows))
+                check_order(table, receiver.arrivals())
+
+
 def test_an_embedded_database_keeps_the_order_too(sqlite_url: str, tmp_path: Path) -> None:
     """G1: SQLite, with the same failures and a killed worker."""
     chance = random.Random(SEED)

@@ -29,6 +29,7 @@ from tests.services.rooms import (
     ordered_lane,
     over_http,
 )
+from tests.services.wait import let_pass
 
 EVENTS = scaled(6_000, 900)
 ROOMS = 60
@@ -165,6 +166,21 @@ def stick(lane: Backlog, daemon: Daemon) -> tuple[dict[str, str], dict[str, str]
     lane.ids += [*heads, *behind]
     daemon.wait_until(lambda: len(lane.table.rows("status = 'delivering'")) >= 8, "heads in flight")
     return heads, behind
+
+
+def test_a_worker_that_sleeps_through_its_lease_overtakes_nobody(mysql_url: str, tmp_path: Path) -> None:
+    """G3, G4: others have its rooms when it wakes up; what it still had in hand it neither publishes nor settles."""
+    path = tmp_path / "node.yaml"
+    with backlog(mysql_url, path) as lane, lane.daemon() as daemon, lane.daemon(another_node(path, "other")) as other:
+        daemon.wait_until(lambda: is_fair(lane), "a fair share for each worker", 30)
+        lane.flows(daemon)
+        pid = daemon.workers(2)["room_outbox-01"]
+        os.kill(pid, signal.SIGSTOP)
+        lane.more(EVENTS)
+        let_pass(2 * LEASE_S)
+        os.kill(pid, signal.SIGCONT)
+        lane.more(EVENTS // 2)
+        lane.finish(other)
 
 
 def test_a_node_that_never_comes_back_is_replaced_within_its_lease(mysql_url: str, tmp_path: Path) -> None:

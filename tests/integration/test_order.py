@@ -4,6 +4,7 @@ can be kept.
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -208,6 +209,21 @@ def test_a_lower_id_that_commits_late_is_delivered(mysql_url: str, tmp_path: Pat
         at.wait_for(at.put("hot", 3))
         assert at.receiver.arrivals().index(late) == 3
         assert at.receiver.arrivals().count(late) == 1
+
+
+def test_what_is_written_after_a_slow_transaction_comes_after_it(mysql_url: str, tmp_path: Path) -> None:
+    """G1: other rooms have higher ids and go on meanwhile. Once it is committed its events are there to be seen, and so
+    they come before all that its room gets from then on."""
+    with scene(mysql_url, tmp_path / "node.yaml") as at, closing(connect(at.config.database)) as slow:
+        slow.begin()
+        first = insert_one(slow)
+        since_s = time.monotonic()
+        while time.monotonic() < since_s + 1.5:
+            at.wait_for([name for number in range(OTHERS) for name in at.put(f"other-{number}")])
+        slow.commit()
+        behind = at.put("hot", 3)
+        at.wait_for([*first, *behind])
+        check_order(at.table, at.receiver.arrivals())
 
 
 def insert_one(connection: Any) -> list[str]:

@@ -13,7 +13,19 @@ import tempfile
 from pathlib import Path
 
 from outboxd.config.schema import Config
-from tests.bench import contestants, grpc, history, kafka, lane, parked, redis_streams, resources, rocketmq, scrape
+from tests.bench import (
+    contestants,
+    grpc,
+    history,
+    kafka,
+    lane,
+    latency,
+    parked,
+    redis_streams,
+    resources,
+    rocketmq,
+    scrape,
+)
 from tests.bench.contestants import Run
 from tests.services.mariadb import PrivateServer, execute, start_mariadb
 from tests.services.nginx import start_nginx
@@ -32,8 +44,13 @@ GOALS = {
     "lanes_slowest_ms": ("<=", 50.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
+    "first_ms": ("<=", 10.0),
+    "first_worst_ms": ("<=", 10.0),
+    "rung_p50_ms": ("<=", 5.0),
+    "rung_p99_ms": ("<=", 25.0),
+    "polled_p99_ms": ("<=", 1050.0),
 }
-PARTS = ("speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "scrape", "resources")
+PARTS = ("speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "scrape", "resources", "latency")
 
 
 def main() -> int:
@@ -45,6 +62,7 @@ def main() -> int:
     parser.add_argument("--history", type=int, default=1_000_000, help="delivered rows; a tenth failed, a tenth future")
     parser.add_argument("--parked", type=int, default=1_000_000, help="rows that wait for a broken publisher")
     parser.add_argument("--pending", type=int, default=200_000, help="rows that wait while /metrics is asked for")
+    parser.add_argument("--seconds", type=float, default=60, help="of 500 events a second each, for latencies")
     parser.add_argument("--only", choices=PARTS, default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
@@ -73,6 +91,8 @@ def main() -> int:
             report |= scrape.measure(url, arguments.pending)
         if arguments.only in (None, "resources"):
             report |= resources.measure(server, url, receiver.url, arguments.workers)
+        if arguments.only in (None, "latency"):
+            report |= latency.measure(server, url, arguments.workers, arguments.seconds)
     finally:
         receiver.stop()
         server.kill()

@@ -160,12 +160,13 @@ class Ledger:
         if self.listener is not None:
             self.listener.owed(item.event, settlement, now_s)
 
-    def must_settle(self, now_s: float, within_s: float, hurry: bool) -> bool:
-        """Is it time to settle even if nothing is to be claimed? hurry: as soon as nothing is being published."""
+    def must_settle(self, now_s: float, within_s: float, hurry: bool, patient: bool = False) -> bool:
+        """Is it time to settle even if nothing is to be claimed? hurry: at once. patient: not even when nothing is
+        being published, since a claim is to be expected that takes the outcomes along."""
         if not self._buffer:
             return False
         late = now_s >= self._oldest_s + within_s or len(self._buffer) >= self._lane.batch_size
-        return late or not self.publishing or hurry
+        return late or hurry or not (self.publishing or patient)
 
     def wake_at_s(self, within_s: float) -> float:
         """When a settle or a renewal is due, or forever."""

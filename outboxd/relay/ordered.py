@@ -13,6 +13,7 @@ from outboxd import vitals
 from outboxd.config.schema import Lane
 from outboxd.publishers.fanout import ALL, NONE, ONE
 from outboxd.publishers.ordered_fanout import OrderedFanout
+from outboxd.relay.doorbell import Doorbell
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding
@@ -34,7 +35,14 @@ class Ordered:
     """Implements Source."""
 
     def __init__(
-        self, lane: Lane, worker_id: str, ledger: Ledger, fanout: OrderedFanout, meter: Meter, slot: vitals.Slot
+        self,
+        lane: Lane,
+        worker_id: str,
+        ledger: Ledger,
+        fanout: OrderedFanout,
+        meter: Meter,
+        slot: vitals.Slot,
+        doorbell: Doorbell,
     ) -> None:
         self._lane = lane
         self._worker_id = worker_id
@@ -42,6 +50,7 @@ class Ordered:
         self._fanout = fanout
         self._meter = meter
         self._slot = slot
+        self._doorbell = doorbell
         self._rooms = Rooms(lane.blocks_on_dead)
         self._scans = Scans(lane.poll_interval_s)
         self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
@@ -50,7 +59,7 @@ class Ordered:
         self._poll_at_s = 0.0
         self._paused = False
         self._suspects_from_s = self._suspects_until_s = 0.0
-        self._found = False
+        self._found = self._has_rung = False
         ledger.listener = self._rooms
 
     # the worker asks
@@ -71,6 +80,10 @@ class Ordered:
 
     def woken(self, ids: Sequence[int], now_s: float, is_all: bool) -> None:
         self._rooms.hurried(ids)
+
+    def rung(self, surely: bool) -> None:
+        self._has_rung = True
+        self._poll_at_s = 0.0
 
     def freed(self) -> None:
         pass
@@ -193,6 +206,9 @@ class Ordered:
         self._poll_at_s = time.monotonic() + self._lane.poll_interval_s * random.uniform(0.9, 1.1)
         self._ledger.set_clock(peek.now_ms, time.monotonic())
         self._scans.look_everywhere(fresh=peek.fresh, due=peek.due)
+        if self._has_rung and not (peek.fresh or peek.due):
+            self._doorbell.answered(found=False)
+        self._has_rung = False
         if peek.paused != self._paused:
             self._paused = peek.paused
             tell_pause(self._lane.name, peek.paused)
@@ -268,6 +284,8 @@ class Ordered:
         claim = self._ledger.exchange(store, pick, ZERO, start_s)
         self._meter.claims.observe(time.monotonic() - start_s)
         self._slot.add(vitals.CLAIMS)
+        if claim.events:
+            self._doorbell.answered(found=True)
         if claim.disowned:
             self._tenure.disowned(claim.disowned)
             self._own(start_s)

@@ -62,7 +62,7 @@ class Exposition:
         yield _family(metrics.BRIDGE_MESSAGES, _bridged(views.pop(BRIDGE, ())))
         totals = (
             (metrics.CLAIMED, "claimed"), (metrics.DEAD_LETTERS, "dead"), (metrics.UNMATCHED, "unmatched"),
-            (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"),
+            (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"), (metrics.DOORBELL_RINGS, "rings"),
         )  # fmt: skip
         for metric, name in totals:
             yield _family(metric, [((lane,), sum(v.total(name) for v in seen)) for lane, seen in views.items()])

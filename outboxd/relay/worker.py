@@ -5,6 +5,7 @@ there is room, submit, wait. It does not work batch by batch, so a slow event ho
 it never sleeps; when nothing is found it waits for `poll_interval` or a signal.
 """
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -14,15 +15,21 @@ from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
+from outboxd.publishers.ordered_fanout import OrderedFanout
+from outboxd.relay.doorbell import Doorbell
 from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter
-from outboxd.relay.planner import Holding, Look, Planner, Take
-from outboxd.store.api import Store
+from outboxd.relay.ordered import Ordered
+from outboxd.relay.planner import Holding
+from outboxd.relay.source import Source, Unordered
+from outboxd.store.api import ZERO, Store
 from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
+SETTLE_RUNG_S = 0.01
+"""While rings bring work: the next one's claim takes the outcomes along, in one transaction."""
 CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
 WAKE_ONE_EVERY_S = 1.0
@@ -41,18 +48,20 @@ def run_worker(
     open_fanout: Callable[[], Fanout],
     until_empty: bool = False,
     metrics_dir: str | None = None,
+    redis_url: str | None = None,
 ) -> int:
     """Relay a lane until asked to stop; the exit status. Made for a forked child: everything it opens is its own.
 
     open_store, open_fanout: called here, in the process that uses what they make. until_empty: end, with 0, when every
     event is delivered or failed (delayed events that are not due do not count). metrics_dir: the folder of the metrics'
-    files; None: none are written.
+    files; None: none are written. redis_url: where producers ring; None: nobody does.
     """
     begin_drain = guard_drain(context.stop.fileno(), lane.publish_timeout_s)
     try:
         fanout = open_fanout()
         meter = Meter(metrics_dir, context.slot.index, lane.name, fanout.routes)
-        return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain).run()
+        doorbell = Doorbell(redis_url, lane.name)
+        return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain, doorbell).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
         return vitals.EXIT_NEEDS_PERSON
@@ -80,17 +89,24 @@ class Worker:
         meter: Meter,
         until_empty: bool,
         begin_drain: Callable[[], None],
+        doorbell: Doorbell,
     ) -> None:
         self._context = context
         self._slot = context.slot
         self._lane = lane
         self._until_empty = until_empty
         self._begin_drain = begin_drain
+        self._doorbell = doorbell
         self._fanout = fanout
         self._meter = meter
         self._link = Link(open_store, random.random)
-        self._planner = Planner(lane, fitting(context.worker_id), random.random, lambda: random.getrandbits(62) | 1)
         self._ledger = Ledger(lane, fanout, context.slot, meter, random.random)
+        name = fitting(context.worker_id)
+        self._source: Source
+        if isinstance(fanout, OrderedFanout):
+            self._source = Ordered(lane, name, self._ledger, fanout, meter, context.slot, doorbell)
+        else:
+            self._source = Unordered(lane, name, self._ledger, meter, context.slot, doorbell)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
@@ -159,30 +175,33 @@ class Worker:
             return False
         if not self._recovered:
             self._recover(store)
+        self._source.keep(store, now_s)
         self._ledger.renew(store, now_s)
         if self._ledger.waking and self._drain is None:
-            self._ledger.wake_parked(store)
-            self._planner.poll_soon(now_s)
+            self._source.woken(self._ledger.wake_parked(store), now_s, is_all=True)
         elif now_s >= self._wake_one_at_s and self._drain is None and self._fanout.lacks_probe(now_s):
             self._wake_one_at_s = now_s + WAKE_ONE_EVERY_S
-            if self._ledger.wake_one(store):
-                self._planner.look_soon(now_s)
-        plan = None if self._drain is not None or self._empty else self._planner.next(now_s, self._holding(now_s))
-        wrote = False
-        if isinstance(plan, Take):
-            wrote = self._take(store, plan)
-        elif isinstance(plan, Look):
-            self._look(store, plan)
-        elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
-            self._ledger.exchange(store, None, now_s)
-            self._planner.freed()
+            woken = self._ledger.wake_one(store)
+            if woken:
+                self._source.woken(woken, now_s, is_all=False)
+        wrote = None
+        if self._drain is None and not self._empty:
+            wrote = self._source.turn(store, now_s, self._holding(now_s))
+        if wrote is not None:
+            if self._until_empty and self._source.idle and not self._ledger.count:
+                self._empty = not store.unfinished()
+        elif self._ledger.must_settle(
+            now_s, self._settle_within_s, hurry=self._drain is not None, patient=self._doorbell.is_quick
+        ):
+            self._ledger.exchange(store, None, ZERO, now_s)
+            self._source.freed()
             wrote = True
         elif now_s - self._used_s >= PING_AFTER_S:
             store.ping()
         else:
             return False
         self._used_s = time.monotonic()
-        self._link.used(self._used_s, wrote)
+        self._link.used(self._used_s, bool(wrote))
         self._conflicts = self._conflicts and not wrote
         return True
 
@@ -191,40 +210,8 @@ class Worker:
         self._ledger.recover(store, now_s)
         if self._drain is not None:
             self._ledger.release_waiting(now_s)
-        self._planner.connected(time.monotonic(), self._link.others_pause_s())
+        self._source.connected(store, time.monotonic(), self._link.others_pause_s())
         self._recovered = True
-
-    def _take(self, store: Store, take: Take) -> bool:
-        """Claim, and settle what is owed; True if that wrote anything."""
-        start_s = time.monotonic()
-        self._slot.beat(start_s)
-        owed = self._ledger.unsettled
-        claim = self._ledger.exchange(store, take, start_s)
-        now_s = time.monotonic()
-        self._planner.took(take, claim, now_s, now_s - start_s)
-        self._meter.claims.observe(now_s - start_s)
-        if take.sweep:
-            self._meter.sweeps.observe(now_s - start_s)
-        if owed:  # the budget was reckoned with what this very transaction has settled
-            self._planner.freed()
-        self._slot.add(vitals.CLAIMS)
-        return owed or bool(claim.events or claim.oversize)
-
-    def _look(self, store: Store, look: Look) -> None:
-        start_s = time.monotonic()
-        self._slot.beat(start_s)
-        was_paused = self._planner.paused
-        peek = store.peek(look.floors)
-        now_s = time.monotonic()
-        self._slot.add(vitals.LOOKS)
-        self._planner.saw(look, peek, now_s, now_s - start_s)
-        if look.sweep:
-            self._meter.sweeps.observe(now_s - start_s)
-        self._ledger.set_clock(peek.now_ms, now_s)
-        if peek.paused != was_paused:
-            log.info(log.LANE_PAUSED if peek.paused else log.LANE_RESUMED, lane=self._lane.name)
-        if self._until_empty and self._planner.idle and not self._ledger.count:
-            self._empty = not store.unfinished()
 
     def _holding(self, now_s: float) -> Holding:
         ledger = self._ledger
@@ -243,20 +230,32 @@ class Worker:
         if self._link.store is None:
             at_s = min(at_s, max(self._link.retry_at_s, now_s + 0.01))
         else:
-            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S)))
+            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(self._settle_within_s)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
-            at_s = min(at_s, max(self._not_before_s, self._planner.wake_at_s(holding)))
+            at_s = min(at_s, max(self._not_before_s, self._source.wake_at_s(holding)))
             if holding.appetite == NONE:
                 at_s = min(at_s, self._fanout.asks_again_at_s(now_s))
         if self._drain is not None:
             at_s = min(at_s, self._drain.deadline_s)
         read, write = self._fanout.descriptors()
-        if self._waiting.wait(read, write, at_s - now_s):
+        if self._waiting.wait(read | {self._doorbell.fileno()}, write, at_s - now_s):
             self._context.stop.clear()
+        if self._doorbell.heard():
+            self._slot.add(vitals.RINGS)
+            self._source.rung(surely=self._doorbell.is_quick)
+
+    @property
+    def _settle_within_s(self) -> float:
+        return SETTLE_RUNG_S if self._doorbell.is_quick else SETTLE_WITHIN_S
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)
+        self._doorbell.close()
+        store = self._link.store
+        if store is not None:
+            with contextlib.suppress(StoreConflict, StoreUnavailable):  # what is not given back runs out by itself
+                self._source.end(store)
         self._fanout.close(time.monotonic() + 0.5)
         self._link.close()
         self._waiting.close()

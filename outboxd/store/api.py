@@ -8,8 +8,8 @@ StoreUnavailable leaves the connection unusable: close the store and open a new 
 threads at once.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -68,6 +68,25 @@ class Want(msgspec.Struct, frozen=True):
     suspects: bool = True
 
 
+class Pick(msgspec.Struct, frozen=True):
+    """Rows of an ordered lane to claim, chosen by the owner of their partitions.
+
+    token, worker_id, lease_ms, max_event_bytes: as in Want. rows: those that a scan has read with their payload; ids:
+    others. suspects: there is one id, and it is a suspect's. owner: the worker's token in outboxd_partition; numbers:
+    the partitions that it holds to be its own, whose lease becomes lease_ms from now.
+    """
+
+    token: int
+    worker_id: str
+    lease_ms: int
+    max_event_bytes: int
+    owner: int
+    numbers: tuple[int, ...]
+    rows: tuple[tuple[Any, ...], ...] = ()
+    ids: tuple[int, ...] = ()
+    suspects: bool = False
+
+
 class Claim(msgspec.Struct, frozen=True):
     """What a claim took.
 
@@ -75,7 +94,8 @@ class Claim(msgspec.Struct, frozen=True):
     delivering under a lease that ran out; it is the only one, and its `retry_count` includes that loss. suspects_wait:
     the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because
     of budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
-    floors: where to go on; a class that was not looked for keeps its own.
+    floors: where to go on; a class that was not looked for keeps its own. disowned: of a Pick, partitions that are
+    somebody else's by now; then nothing was taken. missed: of a Pick, ids that could not be taken.
     """
 
     token: int
@@ -87,6 +107,8 @@ class Claim(msgspec.Struct, frozen=True):
     fresh_left: bool = False
     due_left: bool = False
     floors: Floors = ZERO
+    disowned: tuple[int, ...] = ()
+    missed: tuple[int, ...] = ()
 
 
 class Settlement(msgspec.Struct, frozen=True):
@@ -123,13 +145,74 @@ class Peek(msgspec.Struct, frozen=True):
     due: bool
 
 
+class Ownership(msgspec.Struct, frozen=True):
+    """One partition as it stands in outboxd_partition. lease_ms, wanted_ms: for how long; not positive: over."""
+
+    number: int
+    worker_id: str
+    token: int
+    lease_ms: int
+    wanted_by: str
+    wanted_ms: int
+
+
+class Partitions(Protocol):
+    """What an ordered lane's store can do beside. A room's events are all in one partition, 0 to PARTITIONS - 1.
+
+    Open rows come as tuples: the columns of a candidate (choose.py), then partition, milliseconds of lease that are
+    left, and milliseconds until it is due (neither positive: over, or due).
+    """
+
+    def peek(self, numbers: Sequence[int], floors: Floors) -> Peek:
+        """As Store.peek, in these partitions alone."""
+
+    def scan(
+        self, floors: Mapping[int, Floors], limit: int, inline_bytes: int, *, fresh: bool, due: bool
+    ) -> Sequence[tuple[Any, ...]]:
+        """Open rows behind the floors, leased or not, by one snapshot: of each partition at most limit fresh ones, by
+        id, and twice as many due ones, by due_at_ms and id. inline_bytes: how long a payload may be to come along; 0:
+        nothing but what order asks for."""
+
+    def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[tuple[Any, ...]]:
+        """Fresh rows of one (app_code, room_id) from an id on, by id, without payload."""
+
+    def blockers(self, numbers: Sequence[int], *, dead: bool) -> Sequence[tuple[Any, ...]]:
+        """Rows that were tried, or are leased, and are not fresh; and the dead letters that nobody has skipped."""
+
+    def rows(self, ids: Sequence[int]) -> Sequence[tuple[Any, ...]]:
+        """These rows, whatever their status, without payload; then next_retry_at_ms."""
+
+    def owners(self) -> Sequence[Ownership]:
+        """All partitions of the lane, by their numbers."""
+
+    def acquire(
+        self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str
+    ) -> frozenset[int]:
+        """Become the owner of those that are free, or stand under the name `former`; all that owner has now."""
+
+    def ask(self, numbers: Sequence[int], worker_id: str, lease_ms: int) -> None:
+        """Ask their owners to release them."""
+
+    def keep(self, numbers: Sequence[int], owner: int, lease_ms: int) -> frozenset[int]:
+        """Lengthen the leases; which of them owner has still."""
+
+    def release(self, numbers: Sequence[int], owner: int) -> None:
+        """They are free at once."""
+
+
 class Store(Protocol):
     """One lane's table, over one connection. Made after the fork, in the process that uses it."""
+
+    @property
+    def partitions(self) -> Partitions | None:
+        """Those of a lane with `ordering: room`, else None."""
 
     def peek(self, floors: Floors) -> Peek:
         """Is there anything to claim behind the floors? One statement, no locks; `fresh` and `due` include suspects."""
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         """Settle, then claim, in one transaction. Either part may be empty; both empty: no statement is sent.
 
         Settle: each row changes only if the settlement's claim still holds it. A row that this very settlement had
@@ -138,7 +221,8 @@ class Store(Protocol):
 
         Claim: rows that are due by the database's clock, not leased (`lock_until_ms <= now`), passing over rows that
         another transaction has locked; fresh rows by id behind floors.fresh_id, due rows by (due_at_ms, id) behind
-        theirs. No two live claims ever hold the same row (G2). CommitInDoubt names the claim.
+        theirs; for a Pick the rows it names, unless they are leased or finished. No two live claims ever hold the same
+        row (G2). CommitInDoubt names the claim.
         """
 
     def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:

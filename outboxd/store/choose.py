@@ -71,14 +71,14 @@ def missing_payloads(rows: Sequence[Row], want: Want) -> list[int]:
 
 
 def events_of(
-    rows: Sequence[Row], lane: str, payloads: Mapping[int, bytes | str], want: Want, suspect: bool
+    rows: Sequence[Row], lane: str, payloads: Mapping[int, bytes | str], max_event_bytes: int, suspect: bool
 ) -> tuple[tuple[Event, ...], tuple[tuple[Event, int], ...]]:
     """(events with their payloads, (event, size) of the oversize ones)."""
     events: list[Event] = []
     oversize: list[tuple[Event, int]] = []
     for row in rows:
         payload = row[_ENVELOPE]
-        if row[_SIZE] > want.max_event_bytes:
+        if row[_SIZE] > max_event_bytes:
             oversize.append((event_of(row, lane, b"", row[_RETRY_COUNT] + suspect), row[_SIZE]))
         elif suspect or type(payload) is not bytes:
             payload = payloads[row[_ID]] if payload is None else payload

@@ -5,7 +5,7 @@ from itertools import chain, zip_longest
 from typing import Protocol
 
 from outboxd.errors import CommitInDoubt
-from outboxd.store.api import FRESH, Claim, Floors, Settled, Settlement, Want
+from outboxd.store.api import FRESH, Claim, Floors, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, choose, events_of, floors_after, missing_payloads
 from outboxd.store.connection import Connection
 
@@ -23,6 +23,9 @@ class Table(Protocol):
     def take(self, want: Want, choice: Choice) -> None:
         """Write the claim into the chosen rows."""
 
+    def pick(self, pick: Pick) -> Claim:
+        """Claim the rows of an ordered lane."""
+
     def payload(self, row_id: int) -> bytes | str:
         """One row's envelope."""
 
@@ -32,7 +35,7 @@ def exchange(
     connection: Connection,
     lane: str,
     settlements: Sequence[Settlement],
-    want: Want | None,
+    want: Want | Pick | None,
     floors: Floors,
 ) -> tuple[Settled, Claim]:
     """Store.exchange, once: a conflict is the caller's to repeat."""
@@ -44,7 +47,7 @@ def exchange(
         if settlements:
             settled = table.settle(settlements)
         if want is not None:
-            claimed = _claim(table, lane, want, floors)
+            claimed = table.pick(want) if isinstance(want, Pick) else _claim(table, lane, want, floors)
     except BaseException:
         connection.rollback()
         raise
@@ -64,7 +67,7 @@ def _claim(table: Table, lane: str, want: Want, floors: Floors) -> Claim:
     if choice.rows:
         table.take(want, choice)
     payloads = {row_id: table.payload(row_id) for row_id in missing_payloads(choice.rows, want)}
-    events, oversize = events_of(choice.rows, lane, payloads, want, choice.suspect)
+    events, oversize = events_of(choice.rows, lane, payloads, want.max_event_bytes, choice.suspect)
     return Claim(
         token=want.token,
         events=events,

@@ -10,11 +10,12 @@ import msgspec
 from outboxd.config.schema import Lane
 from outboxd.event import Event
 from outboxd.store import statements
-from outboxd.store.api import FRESH, Claim, Floors, Peek, Settled, Settlement, Want
+from outboxd.store.api import FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.connection import Connection
 from outboxd.store.exchange import exchange
 from outboxd.store.migrate import create_missing, verify
+from outboxd.store.partitions import PartitionTable
 
 
 class SqliteStore:
@@ -26,7 +27,11 @@ class SqliteStore:
         create_missing(connection, [lane])
         # SQLite takes an unknown name in quotes for a text: a column that is missing would not be noticed later.
         verify(connection, lane)
-        self._sql = _statements(lane, _due_index(connection, lane))
+        self._sql = _statements(lane, _index(connection, lane, "due_at_ms"))
+        self.partitions: PartitionTable | None = None
+        if lane.is_ordered:
+            index = _index(connection, lane, "room_partition", "due_at_ms")
+            self.partitions = PartitionTable(connection, lane, self.payload, index)
 
     def peek(self, floors: Floors) -> Peek:
         params = {
@@ -39,7 +44,9 @@ class SqliteStore:
         now_ms, paused, fresh, due = self._db.query(self._sql["peek"], params)[0]
         return Peek(now_ms=now_ms, paused=bool(paused), fresh=bool(fresh), due=bool(due))
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         return exchange(self, self._db, self._lane, settlements, want, floors)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
@@ -61,6 +68,11 @@ class SqliteStore:
     def take(self, want: Want, choice: Choice) -> None:
         params = {"worker": want.worker_id, "token": want.token, "lease": want.lease_ms, "lost": int(choice.suspect)}
         self._db.execute(self._sql["take"], {**params, "ids": _json(row[0] for row in choice.rows)})
+
+    def pick(self, pick: Pick) -> Claim:
+        if self.partitions is None:
+            raise AssertionError("only an ordered lane has picks")
+        return self.partitions.claim(pick)
 
     def payload(self, row_id: int) -> bytes:
         return bytes(self._db.query(self._sql["payload"], {"key": row_id})[0][0])
@@ -132,11 +144,15 @@ def _statements(lane: Lane, index: str) -> dict[str, str]:
     }
 
 
-def _due_index(connection: Connection, lane: Lane) -> str:
-    """The name of the lane's index on due_at_ms; a table of the user's own may have it under any."""
+def _index(connection: Connection, lane: Lane, *columns: str) -> str:
+    """The name of the lane's index on these columns; a table of the user's own may have it under any."""
     found = connection.query(
-        "SELECT list.name FROM pragma_index_list(:lane) AS list, pragma_index_info(list.name) AS info "
-        "WHERE NOT list.partial GROUP BY list.name HAVING COUNT(*) = 1 AND LOWER(MAX(info.name)) = :due",
-        {"lane": lane.name, "due": lane.columns.get("due_at_ms", "due_at_ms").lower()},
+        "SELECT list.name, info.seqno, LOWER(info.name) FROM pragma_index_list(:lane) AS list, "
+        "pragma_index_info(list.name) AS info WHERE NOT list.partial ORDER BY list.name, info.seqno",
+        {"lane": lane.name},
     )
-    return str(found[0][0])
+    indexes: dict[str, list[str]] = {}
+    for name, _, column in found:
+        indexes.setdefault(name, []).append(column)
+    wanted = [lane.columns.get(column, column).lower() for column in columns]
+    return next(name for name, has in indexes.items() if has == wanted)

@@ -3,8 +3,8 @@
 import os
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 import MySQLdb
@@ -15,6 +15,9 @@ from outboxd.config.schema import Config
 from tests.bench import bareloop, lane
 from tests.bench.measure import cpu_s
 from tests.services.mariadb import PrivateServer, connect, execute
+
+LONGEST_S = 600
+"""A run that takes longer has failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +87,34 @@ def _supervise(settings: Config) -> int:
     with tempfile.TemporaryDirectory() as folder:  # metrics are written, as the daemon does
         plan = plan_of(settings, [settings.lanes["room_outbox"]], folder=folder, until_empty=True)
         return supervise(plan, settings.node_id, until_done=True)
+
+
+def drained(
+    server: PrivateServer,
+    nodes: Sequence[Config],
+    count: int,
+    prefix: str,
+    table: str,
+    columns: Mapping[str, str] | None = None,
+) -> Run:
+    """outboxd on a table that holds something already: so many fresh events behind it, timed from the first settle to
+    the last, so that the start of a process, the same whatever stands in the table, does not dilute the difference.
+
+    nodes: one daemon for each. prefix: of the event ids, none of which may be there yet. columns: as for lane.fill.
+    """
+    url = nodes[0].database.url
+    after = lane.last_id(url, table)
+    lane.fill(url, count, columns, prefix, table)
+    lane.calm_down(url)
+
+    def go() -> float:
+        with ExitStack() as running:
+            for settings in nodes:
+                running.enter_context(lane.daemon(settings, table))
+            lane.relay_to_end(url, table, after, LONGEST_S)
+        return lane.relayed_in_s(url, table, after)
+
+    return measured(server, count, go)
 
 
 def naive(server: PrivateServer, settings: Config, count: int, receiver: str) -> Run:

@@ -1,13 +1,9 @@
 """What do parked rows cost? A lane with a healthy and a broken publisher, with and without a million of them."""
 
-import os
-import signal
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
-from outboxd.cli.run import run_daemon
 from outboxd.config.load import parse
 from outboxd.config.schema import Config
 from tests.bench import lane
@@ -71,7 +67,7 @@ def _rate(settings: Config, name: str, events: int, prefix: str) -> float:
     url = settings.database.url
     lane.fill(url, events, prefix=prefix, table=name)
     start_s = time.time()
-    with _daemon(settings, name), closing(connect(url)) as connection:
+    with lane.daemon(settings, name), closing(connect(url)) as connection:
         cursor = connection.cursor()
 
         def is_done() -> bool:
@@ -89,19 +85,3 @@ def _parked_again(url: str) -> int:
         cursor = connection.cursor()
         cursor.execute(f"SELECT COUNT(*) FROM {WITH} WHERE event_type = 'RoomParked' AND updated_at_ms > 0")
         return int(cursor.fetchone()[0])
-
-
-@contextmanager
-def _daemon(settings: Config, name: str) -> Iterator[None]:
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = run_daemon(settings, [settings.lanes[name]], until_empty=False)
-        finally:
-            os._exit(code)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGTERM)
-        os.waitpid(pid, 0)

@@ -12,7 +12,6 @@ from outboxd.errors import CommitInDoubt
 from outboxd.publishers import open_publisher
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.meter import Meter
-from outboxd.relay.planner import Take
 from outboxd.relay.routes import open_fanout
 from outboxd.store import open_store
 from outboxd.store.api import ZERO, Store, Want
@@ -58,10 +57,14 @@ class Relay:
         """A new session."""
         return open_store(self.config.database, self.lane)
 
-    def take(self, limit: int = 10) -> Take:
-        """A claim."""
+    def claim(self, limit: int = 10) -> None:
+        """Claim, and settle what is owed."""
         want = Want(random.getrandbits(62) | 1, "node/room_outbox-01", 15_000, limit, 2**20, 2**20, idle=True)
-        return Take(want, ZERO, False)
+        self.ledger.exchange(self.store, want, ZERO, time.monotonic())
+
+    def settle(self, store: Store) -> None:
+        """Settle what is owed."""
+        self.ledger.exchange(store, None, ZERO, time.monotonic())
 
     def publish(self) -> None:
         """Hand over what waits and take in what came of it."""
@@ -91,7 +94,7 @@ def test_a_claim_whose_commit_got_no_answer_is_looked_up(
         table.fill(10)
         lose_the_answer(relay.store, monkeypatch, after_commit)
         with pytest.raises(CommitInDoubt) as raised:
-            relay.ledger.exchange(relay.store, relay.take(), time.monotonic())
+            relay.claim()
         relay.ledger.note_doubt(raised.value)
         assert relay.ledger.count == 0
         again = relay.connect()
@@ -101,7 +104,7 @@ def test_a_claim_whose_commit_got_no_answer_is_looked_up(
             assert table.by_status() == {"pending": 10}
             return
         relay.publish()
-        relay.ledger.exchange(again, None, time.monotonic())
+        relay.settle(again)
         assert _ends(table) == {("delivered", 0)}
         assert relay.total(vitals.LEASE_LOST) == 0
 
@@ -113,11 +116,11 @@ def test_a_settle_whose_commit_got_no_answer_is_made_again(
     """G3: the token in the row tells that it was our own work; nothing counts as lost, nothing is published again."""
     with table_of(relay.config) as table:
         table.fill(10)
-        relay.ledger.exchange(relay.store, relay.take(), time.monotonic())
+        relay.claim()
         relay.publish()
         lose_the_answer(relay.store, monkeypatch, after_commit)
         with pytest.raises(CommitInDoubt) as raised:
-            relay.ledger.exchange(relay.store, None, time.monotonic())
+            relay.settle(relay.store)
         relay.ledger.note_doubt(raised.value)
         assert relay.ledger.count == 10, "held until a settle has answered"
         relay.ledger.recover(relay.connect(), time.monotonic())

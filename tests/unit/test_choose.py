@@ -115,7 +115,7 @@ def test_only_payloads_that_are_needed_are_read() -> None:
 def test_rows_become_events() -> None:
     """Every column in its place; text where a producer wrote text."""
     rows = [row(1), row(2, 4, came=False), row(3, 50_000, came=False)]
-    events, oversize = events_of(rows, "room_outbox", {2: b"late"}, want(), suspect=False)
+    events, oversize = events_of(rows, "room_outbox", {2: b"late"}, want().max_event_bytes, suspect=False)
     assert events == (expected(1, b"x" * 10), expected(2, b"late"))
     assert oversize == ((expected(3, b""), 50_000),)
 
@@ -141,16 +141,17 @@ def expected(number: int, payload: bytes) -> Event:
 
 def test_a_suspect_event_carries_the_lost_lease() -> None:
     """G8: its count in memory is the one that the claim has written."""
-    ((event,), _) = events_of([suspect(1)], "room_outbox", {}, want(), suspect=True)
+    ((event,), _) = events_of([suspect(1)], "room_outbox", {}, want().max_event_bytes, suspect=True)
     assert event.retry_count == 3
-    (_, ((large, _),)) = events_of([suspect(1, size_bytes=50_000)], "room_outbox", {}, want(), suspect=True)
+    most_bytes = want().max_event_bytes
+    (_, ((large, _),)) = events_of([suspect(1, size_bytes=50_000)], "room_outbox", {}, most_bytes, suspect=True)
     assert large.retry_count == 3
 
 
 def test_an_envelope_of_text_becomes_its_bytes() -> None:
     """SQLite keeps what a producer wrote, also text."""
     text: Row = (*row(1)[:5], "naïve 🚀", *row(1)[6:])
-    ((event,), _) = events_of([text], "room_outbox", {}, want(), suspect=False)
+    ((event,), _) = events_of([text], "room_outbox", {}, want().max_event_bytes, suspect=False)
     assert event.envelope == "naïve 🚀".encode()
 
 

@@ -1,0 +1,188 @@
+"""The partitions of an ordered lane, on either database: who owns them, what stands in them, and the claim by ids.
+
+The contract is Partitions in api.py; the statements are in statements/partitions_*.sql.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from outboxd.config.schema import Lane
+from outboxd.store import statements
+from outboxd.store.api import FRESH, Claim, Floors, Ownership, Peek, Pick
+from outboxd.store.choose import Row, events_of
+from outboxd.store.connection import Connection
+
+CHUNK = 1000
+"""Ids in one IN list: longer ones make the server scan the primary key instead of looking ids up."""
+
+_OWN_TABLE = frozenset({"owners", "acquire", "keep", "owned", "ask", "release"})
+"""Statements about outboxd_partition alone: a lane's own names for columns do not concern them."""
+
+
+class PartitionTable:
+    """Implements store.api.Partitions. payload: reads one envelope. index: the name of rooms, where it has another."""
+
+    def __init__(
+        self, connection: Connection, lane: Lane, payload: Callable[[int], bytes | str], index: str = ""
+    ) -> None:
+        self._db = connection
+        self._lane = lane.name
+        self._payload = payload
+        self._sql = _statements(lane, connection.dialect, index)
+
+    # what stands in them
+
+    def peek(self, numbers: Sequence[int], floors: Floors) -> Peek:
+        params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
+        params["due_after"] = floors.due_id
+        row = self._db.query(self._sql["peek"].replace("{numbers}", _list(numbers)), params)[0]
+        return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
+
+    def scan(
+        self, floors: Mapping[int, Floors], limit: int, inline_bytes: int, *, fresh: bool, due: bool
+    ) -> Sequence[Row]:
+        parts: list[str] = []
+        params: dict[str, object] = {"inline": inline_bytes}
+        kind = "" if inline_bytes else "_light"
+        for number, floor in floors.items():
+            # Floors are parameters, so that the text of a statement comes again and again.
+            if fresh:
+                parts.append(self._part(f"scan_equal{kind}", "f", number, limit))
+                params |= {_name("f", number): FRESH, _name("fa", number): floor.fresh_id}
+            if due and floor.due_id:
+                parts.append(self._part(f"scan_equal{kind}", "d", number, limit))
+                params |= {_name("d", number): floor.due_at_ms, _name("da", number): floor.due_id}
+            if due:
+                parts.append(self._part(f"scan_range{kind}", "r", number, limit))
+                params[_name("r", number)] = max(1, floor.due_at_ms + bool(floor.due_id))
+        return self._db.query(" UNION ALL ".join(parts), params) if parts else ()
+
+    def _part(self, name: str, letter: str, number: int, limit: int) -> str:
+        sql = self._sql[name].replace("{number}", str(int(number))).replace("{limit}", str(int(limit)))
+        return sql.replace("{due}", f":{_name(letter, number)}").replace("{after}", f":{_name(f'{letter}a', number)}")
+
+    def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[Row]:
+        params = {"number": number, "fresh": FRESH, "from": start_id, "app": room[0], "room": room[1], "limit": limit}
+        return self._db.query(self._sql["scan_room"], params)
+
+    def blockers(self, numbers: Sequence[int], *, dead: bool) -> Sequence[Row]:
+        found: list[Row] = []
+        for name in ("blockers", "dead_blockers") if dead else ("blockers",):
+            found += self._db.query(self._sql[name].replace("{numbers}", _list(numbers)), {"fresh": FRESH})
+        return found
+
+    def rows(self, ids: Sequence[int]) -> Sequence[Row]:
+        found: list[Row] = []
+        for part in _chunks(sorted(ids)):
+            found += self._db.query(self._sql["rows"].replace("{ids}", _list(part)))
+        return found
+
+    # who owns them
+
+    def owners(self) -> Sequence[Ownership]:
+        rows = self._db.query(self._sql["owners"], {"lane": self._lane})
+        return [Ownership(int(n), str(who), int(t), int(ms), str(by), int(by_ms)) for n, who, t, ms, by, by_ms in rows]
+
+    def acquire(
+        self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str
+    ) -> frozenset[int]:
+        params = {"worker": worker_id, "owner": owner, "lease": lease_ms, "former": former}
+        self._change("acquire", numbers, **params)
+        return self._owned(owner)
+
+    def ask(self, numbers: Sequence[int], worker_id: str, lease_ms: int) -> None:
+        self._change("ask", numbers, worker=worker_id, lease=lease_ms)
+
+    def keep(self, numbers: Sequence[int], owner: int, lease_ms: int) -> frozenset[int]:
+        if self._change("keep", numbers, owner=owner, lease=lease_ms) == len(numbers):
+            return frozenset(numbers)
+        return self._owned(owner).intersection(numbers)
+
+    def release(self, numbers: Sequence[int], owner: int) -> None:
+        self._change("release", numbers, owner=owner)
+
+    def _change(self, name: str, numbers: Sequence[int], **params: object) -> int:
+        if not numbers:
+            return 0
+        sql = self._sql[name].replace("{numbers}", _list(sorted(numbers)))
+        return self._db.execute(sql, {"lane": self._lane, **params})
+
+    def _owned(self, owner: int) -> frozenset[int]:
+        rows = self._db.query(self._sql["owned"], {"lane": self._lane, "owner": owner})
+        return frozenset(int(row[0]) for row in rows)
+
+    # claim, inside a transaction
+
+    def claim(self, pick: Pick) -> Claim:
+        """Take the rows that can be taken. Nothing is, if a partition is no longer the claimer's: it must first learn
+        which events are its own."""
+        held = self.keep(pick.numbers, pick.owner, pick.lease_ms)
+        if len(held) < len(pick.numbers):
+            return Claim(pick.token, disowned=tuple(number for number in pick.numbers if number not in held))
+        ids = sorted([*pick.ids, *(row[0] for row in pick.rows)])
+        taken = self._take(pick, ids)
+        rows = list(pick.rows if len(taken) == len(ids) else [row for row in pick.rows if row[0] in taken])
+        rows += self._read([row_id for row_id in pick.ids if row_id in taken], pick)
+        rows.sort(key=lambda row: row[0])
+        missing = [row[0] for row in rows if row[5] is None and row[14] <= pick.max_event_bytes]
+        payloads = {row_id: self._payload(row_id) for row_id in missing}
+        events, oversize = events_of(rows, self._lane, payloads, pick.max_event_bytes, False)
+        return Claim(
+            pick.token, events, oversize, suspect=pick.suspects and bool(rows),
+            missed=tuple(row_id for row_id in ids if row_id not in taken),
+        )  # fmt: skip
+
+    def _take(self, pick: Pick, ids: Sequence[int]) -> frozenset[int]:
+        name = "take_suspect" if pick.suspects else "take"
+        params = {"worker": pick.worker_id, "token": pick.token, "lease": pick.lease_ms}
+        taken: list[int] = []
+        for part in _chunks(ids):
+            listed = _list(part)
+            if self._db.execute(self._sql[name].replace("{ids}", listed), params) == len(part):
+                taken += part
+            else:
+                found = self._db.query(self._sql["taken"].replace("{ids}", listed), {"token": pick.token})
+                taken += [int(row[0]) for row in found]
+        return frozenset(taken)
+
+    def _read(self, ids: Sequence[int], pick: Pick) -> list[Row]:
+        """Rows that were not at hand: usual payloads with them, long ones one by one."""
+        found: list[Row] = []
+        for part in _chunks(sorted(ids)):
+            sql = self._sql["rows_full"].replace("{ids}", _list(part))
+            found += self._db.query(sql, {"inline": min(INLINE_BYTES, pick.max_event_bytes)})
+        return found
+
+
+INLINE_BYTES = 16 * 1024
+"""Payloads up to this length come with their rows."""
+
+
+def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
+    texts = dict(statements.load(f"partitions_{dialect}"))
+    columns = {"{row}": texts["light"], "{rooms}": statements.quoted(index, dialect) if index else ""}
+    full = {**columns, "{row}": texts["full"]}
+    named = {name: (sql, columns) for name, sql in texts.items()}
+    for name in ("scan_equal", "scan_range"):
+        named |= {name: (texts[name], full), f"{name}_light": (texts[name], columns)}
+    named["rows_full"] = (texts["rows"], full)
+    size = texts.get("size", "")
+    result: dict[str, str] = {}
+    for name, (sql, places) in named.items():
+        for place, text in places.items():
+            sql = sql.replace(place, text)
+        renames = None if name in _OWN_TABLE else lane.columns
+        result[name] = statements.render(sql.replace("{size}", size), dialect, lane.name, renames)
+    return result
+
+
+def _name(letters: str, number: int) -> str:
+    """Of a parameter: letters alone."""
+    return f"{letters}_{chr(97 + number // 26)}{chr(97 + number % 26)}"
+
+
+def _list(numbers: Iterable[int]) -> str:
+    return ",".join(map(str, map(int, numbers)))
+
+
+def _chunks(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK))

@@ -1,0 +1,98 @@
+-- What an ordered lane needs beside the usual statements, for MySQL 8.0.1+ and MariaDB 10.6+. Only the owner of a
+-- partition claims its rows, so candidates are read without locks; the claim itself is fenced by the owner's token.
+
+-- name: full
+-- Not a statement: the columns of a candidate (choose.py), then its partition and for how long it is leased and not due.
+id, event_id, event_type, room_id, app_code, IF(LENGTH(envelope) <= :inline, envelope, NULL), content_type, headers,
+retry_count, created_at_ms, COALESCE(published_to, ''), last_error, status, due_at_ms, LENGTH(envelope),
+room_partition, lock_until_ms - {now}, due_at_ms - {now}
+
+-- name: light
+-- Not a statement: the same without what only a publisher needs.
+id, '', '', room_id, app_code, NULL, '', NULL, 0, 0, '', NULL, status, due_at_ms, LENGTH(envelope),
+room_partition, lock_until_ms - {now}, due_at_ms - {now}
+
+-- name: peek
+-- Index rooms: a range for each partition; LIMIT 1. No locks.
+SELECT {now},
+       (SELECT paused FROM outboxd_lane WHERE lane = :lane),
+       EXISTS (SELECT 1 FROM {table} FORCE INDEX (rooms)
+               WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND lock_until_ms <= {now}
+               LIMIT 1),
+       EXISTS (SELECT 1 FROM {table} FORCE INDEX (rooms)
+               WHERE room_partition IN ({numbers}) AND due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now}
+               LIMIT 1)
+    OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (rooms)
+               WHERE room_partition IN ({numbers}) AND due_at_ms > :due AND due_at_ms <= {now}
+                 AND lock_until_ms <= {now} LIMIT 1)
+
+-- name: scan_equal
+-- Index rooms: one due value of one partition, behind an id. Joined by UNION ALL, all of one snapshot.
+(SELECT {row} FROM {table} FORCE INDEX (rooms)
+ WHERE room_partition = {number} AND due_at_ms = {due} AND id > {after} ORDER BY id LIMIT {limit})
+
+-- name: scan_range
+-- Index rooms: due values of one partition up to now.
+(SELECT {row} FROM {table} FORCE INDEX (rooms)
+ WHERE room_partition = {number} AND due_at_ms BETWEEN {due} AND {now} ORDER BY due_at_ms, id LIMIT {limit})
+
+-- name: scan_room
+-- Index rooms: one room's fresh rows from an id on, among those of its partition.
+SELECT {row} FROM {table} FORCE INDEX (rooms)
+WHERE room_partition = :number AND due_at_ms = :fresh AND id >= :from AND app_code = :app AND room_id = :room
+ORDER BY id LIMIT :limit
+
+-- name: blockers
+-- Index rooms: what was tried and waits, in whole partitions.
+SELECT {row} FROM {table} FORCE INDEX (rooms)
+WHERE room_partition IN ({numbers}) AND due_at_ms BETWEEN 1 AND :fresh - 1 AND status <> 'pending'
+
+-- name: dead_blockers
+-- Index rooms: dead letters that nobody has skipped.
+SELECT {row} FROM {table} FORCE INDEX (rooms)
+WHERE room_partition IN ({numbers}) AND due_at_ms = -2 AND next_retry_at_ms >= 0
+
+-- name: rows
+SELECT {row}, next_retry_at_ms FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+
+-- name: take
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease
+WHERE id IN ({ids}) AND lock_until_ms <= {now} AND status IN ('pending', 'retryable')
+
+-- name: take_suspect
+UPDATE {table} FORCE INDEX (PRIMARY)
+SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease,
+    retry_count = retry_count + 1
+WHERE id IN ({ids}) AND lock_until_ms <= {now} AND status = 'delivering'
+
+-- name: taken
+SELECT id FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+
+-- name: owners
+SELECT number, worker_id, token, lock_until_ms - {now}, wanted_by, wanted_until_ms - {now}
+FROM outboxd_partition WHERE lane = :lane ORDER BY number
+
+-- name: acquire
+-- Primary key. What is free, or was this very worker's before it died.
+UPDATE outboxd_partition
+SET worker_id = :worker, token = :owner, lock_until_ms = {now} + :lease, wanted_by = '', wanted_until_ms = 0
+WHERE lane = :lane AND number IN ({numbers}) AND (lock_until_ms <= {now} OR worker_id = :former)
+
+-- name: keep
+-- Primary key. Also the fence of a claim: it finds only what is still owned.
+UPDATE outboxd_partition SET lock_until_ms = {now} + :lease
+WHERE lane = :lane AND number IN ({numbers}) AND token = :owner
+
+-- name: owned
+SELECT number FROM outboxd_partition WHERE lane = :lane AND token = :owner
+
+-- name: ask
+-- Primary key.
+UPDATE outboxd_partition SET wanted_by = :worker, wanted_until_ms = {now} + :lease
+WHERE lane = :lane AND number IN ({numbers}) AND wanted_until_ms <= {now}
+
+-- name: release
+-- Primary key.
+UPDATE outboxd_partition SET worker_id = '', token = 0, lock_until_ms = 0
+WHERE lane = :lane AND number IN ({numbers}) AND token = :owner

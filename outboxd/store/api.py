@@ -25,7 +25,7 @@ PARTITIONS = schema.PARTITIONS
 """Of an ordered lane: the numbers in room_partition and outboxd_partition are 0 to one less."""
 
 SKIPPED = -1
-"""`next_retry_at_ms` of a dead letter that holds its room up no longer."""
+"""`next_retry_at_ms` of a dead letter that holds its room up no longer; whatever is below 0 is read so."""
 
 DELIVERED = "delivered"
 RETRYABLE = "retryable"

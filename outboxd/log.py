@@ -64,6 +64,8 @@ BRIDGE_STOPPED = "bridge_stopped"
 BRIDGE_RESUMED = "bridge_resumed"
 SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
 SUBSCRIPTION_AVAILABLE = "subscription_available"
+DOORBELL_UNAVAILABLE = "doorbell_unavailable"
+DOORBELL_AVAILABLE = "doorbell_available"
 LANE_PAUSED = "lane_paused"
 LANE_RESUMED = "lane_resumed"
 CONFIG_WARNING = "config_warning"
@@ -119,6 +121,9 @@ EVENTS: Mapping[str, str] = {
     BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
     SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
     SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",
+    DOORBELL_UNAVAILABLE: "a worker cannot listen to the lane's doorbell at Redis: events wait for its next look, at "
+    "most `poll_interval`; tried again with growing pauses",
+    DOORBELL_AVAILABLE: "a worker listens to the lane's doorbell again",
     LANE_PAUSED: "the lane is paused: nothing new is claimed",
     LANE_RESUMED: "the lane is no longer paused",
     CONFIG_WARNING: "something in the configuration was corrected or deserves a look",

@@ -61,6 +61,9 @@ OLDEST_PENDING_AGE = Metric(
 FAILED_EVENTS = Metric(
     "outboxd_failed_events", GAUGE, "Dead letters in the table; at most 100,000 are counted.", ("lane",)
 )
+BLOCKED_ROOMS = Metric(
+    "outboxd_blocked_rooms", GAUGE, "Rooms that wait behind a dead letter, in lanes with on_dead: block.", ("lane",)
+)
 IN_FLIGHT_EVENTS = Metric("outboxd_in_flight_events", GAUGE, "Events that workers hold.", ("lane",))
 BREAKER_OPEN = Metric(
     "outboxd_breaker_open", GAUGE, "Workers whose breaker for the publisher is open.", ("lane", "publisher")
@@ -76,6 +79,9 @@ CLAIMED = Metric("outboxd_claimed_events", COUNTER, "Events claimed.", ("lane",)
 LEASE_LOST = Metric("outboxd_lease_lost", COUNTER, "Outcomes that came after the claim was lost.", ("lane",))
 EVENT_GONE = Metric("outboxd_event_gone", COUNTER, "Events whose row was deleted while they were held.", ("lane",))
 RELEASED = Metric("outboxd_released_events", COUNTER, "Claimed events given back unpublished.", ("lane", "reason"))
+DOORBELL_RINGS = Metric(
+    "outboxd_doorbell_rings", COUNTER, "Times that the doorbell woke a worker; a burst of rings is one.", ("lane",)
+)
 WORKER_RESTARTS = Metric(
     "outboxd_worker_restarts", COUNTER, "Worker processes replaced, by what became of the last one.", ("lane", "reason")
 )
@@ -85,8 +91,8 @@ BRIDGE_MESSAGES = Metric(
 
 METRICS = (
     PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, PENDING_EVENTS, COUNT_CAPPED, IN_FLIGHT_EVENTS,
-    OLDEST_PENDING_AGE, FAILED_EVENTS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS, LEASE_LOST,
-    EVENT_GONE, RELEASED, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES,
+    OLDEST_PENDING_AGE, FAILED_EVENTS, BLOCKED_ROOMS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS,
+    LEASE_LOST, EVENT_GONE, RELEASED, DOORBELL_RINGS, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES,
     DATABASE_UP, INFO,
 )  # fmt: skip
 """All of them. Tests see that each is documented."""

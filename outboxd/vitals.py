@@ -18,13 +18,13 @@ class State(IntEnum):
 
 TOTALS = (
     "claimed", "delivered", "retried", "dead", "released", "lease_lost", "event_gone", "unmatched", "suspects",
-    "claims", "settles", "looks", "reconnects",
+    "claims", "settles", "looks", "reconnects", "rings",
 )  # fmt: skip
 """The totals of a slot, in their order in it. Add at the end."""
 
 (
     CLAIMED, DELIVERED, RETRIED, DEAD, RELEASED, LEASE_LOST, EVENT_GONE, UNMATCHED, SUSPECTS,
-    CLAIMS, SETTLES, LOOKS, RECONNECTS,
+    CLAIMS, SETTLES, LOOKS, RECONNECTS, RINGS,
 ) = range(len(TOTALS))  # fmt: skip
 
 

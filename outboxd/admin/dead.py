@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: as `outboxd dead` lists, shows, replays, purges and kills them.
+"""Dead letters over HTTP: as `outboxd dead` lists, shows, replays, purges, skips and kills them.
 
 A request changes MOST_CHANGED at the most and says how many are left, so that none lasts long.
 """
@@ -18,7 +18,7 @@ from outboxd.admin.source import Source
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreUnavailable
 from outboxd.explain import dead, search
-from outboxd.explain.dead import BATCH, PURGE, REPLAY, USUAL_LIMIT, Deed, Matches
+from outboxd.explain.dead import BATCH, PURGE, REPLAY, SKIP, USUAL_LIMIT, Deed, Matches
 from outboxd.explain.lanes import lane_named
 from outboxd.explain.search import publishers_of, scene_of
 from outboxd.store import desk, desk_dead
@@ -43,6 +43,7 @@ def routes(source: Source) -> list[Route]:
         Route("GET", "/api/dead/<event_id:event_id>", "dead:read", lambda event_id: _show(source, event_id)),
         Route("POST", "/api/dead/replay", "dead:replay", lambda: _replay(source)),
         Route("POST", "/api/dead/purge", "dead:purge", lambda: _purge(source)),
+        Route("POST", "/api/dead/skip", "dead:skip", lambda: _skip(source)),
         Route("POST", "/api/dead/kill", "dead:kill", lambda: _kill(source)),
     ]
 
@@ -103,6 +104,16 @@ def _replay(source: Source) -> Response:
 def _purge(source: Source) -> Response:
     given = _body(*FILTERS, "event_id", "dry_run", "all")
     return _change(source, given, PURGE, partial(desk_dead.purge, batch=BATCH))
+
+
+def _skip(source: Source) -> Response:
+    given = _body(*FILTERS, "event_id", "dry_run", "all")
+    try:
+        dead.check_blocks(lane_named(source.config, fields.text(given, "lane")))
+    except dead.NothingWaits as error:
+        says, _, todo = str(error).partition(". ")
+        raise Refused(409, says, todo) from None
+    return _change(source, given, SKIP, partial(desk_dead.skip, batch=BATCH))
 
 
 def _change(source: Source, given: Given, deed: Deed, do: Do) -> Response:

@@ -62,7 +62,7 @@ class Exposition:
         yield _family(metrics.BRIDGE_MESSAGES, _bridged(views.pop(BRIDGE, ())))
         totals = (
             (metrics.CLAIMED, "claimed"), (metrics.DEAD_LETTERS, "dead"), (metrics.UNMATCHED, "unmatched"),
-            (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"),
+            (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"), (metrics.DOORBELL_RINGS, "rings"),
         )  # fmt: skip
         for metric, name in totals:
             yield _family(metric, [((lane,), sum(v.total(name) for v in seen)) for lane, seen in views.items()])
@@ -94,11 +94,15 @@ class Exposition:
             for state in _STATES
         ])  # fmt: skip
         yield _family(metrics.COUNT_CAPPED, [
-            ((lane, state), int(state in found.capped)) for lane, found in lanes for state in _CAPPED
+            ((lane, state), int(state in found.capped))
+            for lane, found in lanes
+            for state in (_CAPPED if found.blocked_rooms is None else (*_CAPPED, "blocked_rooms"))
         ])  # fmt: skip
         ages = [((lane,), (found.oldest_age_ms or 0) / 1000) for lane, found in lanes]
         yield _family(metrics.OLDEST_PENDING_AGE, ages)
         yield _family(metrics.FAILED_EVENTS, [((lane,), found.failed) for lane, found in lanes])
+        blocked = [((lane,), found.blocked_rooms) for lane, found in lanes if found.blocked_rooms is not None]
+        yield _family(metrics.BLOCKED_ROOMS, blocked)
 
 
 def merged(folder: str | None) -> Iterator[Family]:

@@ -9,7 +9,7 @@ import click
 
 from outboxd import publishers
 from outboxd.admin.access import is_closed
-from outboxd.cli import bridge, check_admin, show
+from outboxd.cli import bridge, check_admin, ring, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
@@ -59,6 +59,8 @@ def _lines(options: Options) -> Iterator[Line]:
     for name in used:
         timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.publishers)
         yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], timeout_s))
+    if config.redis.url is not None:
+        yield _tried("doorbell", partial(ring.listen_at, config.redis.url, lanes))
     if config.bridge.enabled:
         name = config.bridge.publisher
         if name not in used:

@@ -22,7 +22,7 @@ NUMBERS = ("id", "attempts")
 @click.group(invoke_without_command=True)
 @click.pass_context
 def dead(ctx: click.Context) -> int:
-    """List, show, replay and purge dead letters; kill an event that must not be published.
+    """List, show, replay, purge and skip dead letters; kill an event that must not be published.
 
     A dead letter is an event that was given up (status `failed`): a receiver refused it for ever, its attempts are used
     up, or a person killed it. It is never retried by itself.
@@ -78,7 +78,7 @@ def show_(options: Options, wanted: Wanted, wants_json: bool) -> int:
 
 
 def _row(event: Found) -> tuple[str, ...]:
-    reason = event.last_error or ""
+    reason = ("(skipped) " if event.is_skipped else "") + (event.last_error or "")
     when = f"{words.lasting(event.now_ms - event.updated_at_ms)} ago"
     names = (event.app_code or "-", event.event_id, event.event_type, event.room_id)
     return (str(event.id), when, *names, str(event.retry_count), reason)
@@ -102,5 +102,5 @@ def _show_one(scene: Scene, payload: bytes) -> None:
     )
 
 
-for _command in (list_, show_, dead_change.replay, dead_change.purge, dead_change.kill):
+for _command in (list_, show_, dead_change.replay, dead_change.purge, dead_change.skip, dead_change.kill):
     dead.add_command(_command)

@@ -1,4 +1,4 @@
-"""`outboxd dead replay`, `purge`, `kill`: what a person decides about events that were, or are to be, given up."""
+"""`outboxd dead replay`, `purge`, `skip`, `kill`: what a person decides about events that were given up, or will be."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,12 +11,13 @@ from outboxd.cli.pause import who
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, agree, lane_option
 from outboxd.config.schema import Lane
 from outboxd.explain import dead
-from outboxd.explain.dead import BATCH, PURGE, REPLAY, Matches, Wanted
+from outboxd.explain.dead import BATCH, PURGE, REPLAY, SKIP, Matches, Wanted
 from outboxd.explain.search import publishers_of
 from outboxd.store import desk
 from outboxd.store.connection import Connection
 from outboxd.store.desk_dead import purge as purge_rows
 from outboxd.store.desk_dead import replay as replay_rows
+from outboxd.store.desk_dead import skip as skip_rows
 
 PING_S = 10.0
 
@@ -80,6 +81,28 @@ def purge(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json
     with options.connection() as connection:
         done = _counting(purge_rows(connection, lane, found.chosen, batch=BATCH), f"of {found} deleted")
     return _report(lane, found, done, wants_json, dead.did(PURGE, done, lane))
+
+
+@click.command(cls=Command)
+@_changing
+@click.pass_obj
+def skip(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json: bool) -> int:
+    """Let rooms go on behind dead letters that block them (on_dead: block). Always asks first.
+
+    The dead letters stay, marked as skipped. One that is replayed later is published behind what went on without it.
+    """
+    lane = options.lane(wanted.lane)
+    dead.check_blocks(lane)
+    found = _look(options, lane, wanted)
+    if not found.count:
+        return _nothing(options, lane, found, wants_json)
+    _announce(dead.notes(found, None), wants_json)
+    if dry_run:
+        return _report(lane, found, 0, wants_json, dead.would(SKIP, found, lane))
+    agree(f"Let the rooms of {found} of {lane.name} go on without them?", yes)
+    with options.connection() as connection:
+        done = _counting(skip_rows(connection, lane, found.chosen, batch=BATCH), f"of {found} skipped")
+    return _report(lane, found, done, wants_json, dead.did(SKIP, done, lane))
 
 
 @click.command(cls=Command)

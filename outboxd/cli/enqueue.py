@@ -9,10 +9,11 @@ import click
 import msgspec
 
 from outboxd.cli import show, values
+from outboxd.cli.ring import ring_at
 from outboxd.cli.shared import Command, Options, lane_option
 from outboxd.config.durations import format_size
 from outboxd.config.schema import Lane
-from outboxd.errors import OutboxdError
+from outboxd.errors import OutboxdError, PublisherError
 from outboxd.explain import words
 from outboxd.message import is_json
 from outboxd.store import desk
@@ -91,11 +92,22 @@ def enqueue(
     with options.connection(create=True) as connection:
         create_missing(connection, [lane])  # only where the database is embedded
         row_id = desk.enqueue(connection, lane, event, delay)
+    unrung = "" if delay else _ring(options.config.redis.url, lane)
     if wants_json:
         show.as_json({"lane": lane.name, "id": row_id, "event_id": event.event_id, "app_code": app_code})
     else:
         due = f", due in {words.lasting(delay)}" if delay else ""
-        show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}")
+        show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}{unrung}")
+
+
+def _ring(url: str | None, lane: Lane) -> str:
+    """Tell the lane's workers; what is to be said if that fails, which costs nothing but time."""
+    if url is not None:
+        try:
+            ring_at(url, lane.name)
+        except PublisherError:
+            return ", the doorbell could not be rung"
+    return ""
 
 
 def _standard_input() -> bytes:

@@ -28,6 +28,7 @@ COMMANDS = {
     "check": ("outboxd.cli.check", "Check configuration, database, tables and publishers."),
     "demo": ("outboxd.cli.demo", "See it work: sample events, 4 workers, a summary."),
     "enqueue": ("outboxd.cli.enqueue", "Put one event into a lane."),
+    "ring": ("outboxd.cli.ring", "Ring a lane's doorbell: its workers look at once."),
     "status": ("outboxd.cli.status", "Show lanes, ages and what is stuck."),
     "explain": ("outboxd.cli.explain", "Tell where an event is and why it is not delivered."),
     "dead": ("outboxd.cli.dead", "List, show, replay, purge dead letters; kill an event."),

@@ -145,6 +145,7 @@ def _role(config: Config, lane: Lane, number: int, folder: str | None, until_emp
             lambda: open_fanout(lane, publishers, open_publisher),
             until_empty,
             folder,
+            None if until_empty else config.redis.url,
         )
 
     database = config.database

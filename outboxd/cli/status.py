@@ -93,9 +93,20 @@ def _show(options: Options, found: list[LaneStatus], daemon: Daemon, wants_json:
             show.line(f"{one.lane.name} is paused by {one.overview.paused_by}: `outboxd resume {one.lane.name}`")
         if one.problem and one.lane.enabled:
             show.line(f"{one.lane.name}: {one.problem}")
+        if one.overview and one.overview.blocked_rooms:
+            show.line(_blocked(one.lane, one.overview))
         if one.overview and one.overview.failed:
             show.line(f"{one.lane.name} has dead letters: `outboxd dead list --lane {one.lane.name}`")
     show_workers(daemon)
+
+
+def _blocked(lane: Lane, seen: desk.Overview) -> str:
+    count = seen.blocked_rooms or 0
+    more = "+" if "blocked_rooms" in seen.capped else ""
+    return (
+        f"{lane.name}: {count:,}{more} {'room waits' if count == 1 else 'rooms wait'} behind a dead letter: replay it, "
+        f"purge it, or `outboxd dead skip EVENT_ID --lane {lane.name}`"
+    )
 
 
 def _row(one: LaneStatus) -> tuple[str, ...]:

@@ -249,7 +249,7 @@ class Log:
     format: str = "json"
 
 
-PERMISSIONS = ("lanes:read", "events:read", "dead:read", "dead:replay", "dead:purge", "dead:kill")
+PERMISSIONS = ("lanes:read", "events:read", "dead:read", "dead:replay", "dead:purge", "dead:skip", "dead:kill")
 """What a token may be good for. `*` stands for any part: `dead:*`."""
 
 

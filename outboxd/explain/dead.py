@@ -34,6 +34,11 @@ class Deed:
 
 REPLAY = Deed("would be published again", "pending again")
 PURGE = Deed("would be deleted for good", "deleted")
+SKIP = Deed("would be skipped, and their rooms go on", "skipped")
+
+
+class NothingWaits(OutboxdError):
+    """No room of the lane waits for a dead letter, so none can be skipped."""
 
 
 class NoSuchEvent(OutboxdError):
@@ -114,6 +119,20 @@ def total(
     return max(count, len(newest)), is_more
 
 
+def check_blocks(lane: Lane) -> None:
+    """Do rooms of the lane wait for dead letters? Raises NothingWaits."""
+    if not lane.is_ordered:
+        raise NothingWaits(
+            f"{lane.name} is not ordered: nothing waits for its dead letters, so there is nothing to skip. Replay or "
+            "purge them; ordering: room with on_dead: block makes rooms wait"
+        )
+    if not lane.blocks_on_dead:
+        raise NothingWaits(
+            f"rooms of {lane.name} go on behind a dead letter by themselves (on_dead: continue): there is nothing to "
+            "skip. Replay or purge it; on_dead: block makes rooms wait"
+        )
+
+
 # what is told
 
 
@@ -176,7 +195,7 @@ def _row(event: Found) -> dict[str, object]:
     row = asdict(event)
     for name in ("now_ms", "due_at_ms", "status"):
         del row[name]
-    return row | {"died_at_ms": event.updated_at_ms}
+    return row | {"died_at_ms": event.updated_at_ms, "skipped": event.is_skipped}
 
 
 def shown(lane: Lane, scenes: Sequence[Scene], payloads: Sequence[bytes | None]) -> dict[str, object]:

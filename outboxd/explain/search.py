@@ -5,14 +5,18 @@ from dataclasses import asdict
 
 from outboxd.config.schema import EXPONENTIAL, Config, Lane, PublisherSettings
 from outboxd.errors import StoreRefused
+from outboxd.explain import room
 from outboxd.explain.story import Scene, Story, tell
 from outboxd.store.api import FRESH
 from outboxd.store.connection import Connection
 from outboxd.store.desk_find import Found, find
 from outboxd.store.desk_look import around
+from outboxd.store.desk_room import room_of
 
 NEVER_SEEN = "its transaction did not commit there, it was purged, or it has another id or app code"
 """What may have become of an event that is nowhere."""
+
+WAITS = frozenset({"pending", "retryable"})
 
 
 def publishers_of(config: Config, lane: Lane) -> Mapping[str, PublisherSettings]:
@@ -22,7 +26,9 @@ def publishers_of(config: Config, lane: Lane) -> Mapping[str, PublisherSettings]
 
 def scene_of(config: Config, connection: Connection, lane: Lane, event: Found) -> Scene:
     """Look around an event."""
-    return Scene(event, lane, around(connection, lane, event), publishers_of(config, lane))
+    is_behind = lane.is_ordered and event.room_id and event.status in WAITS
+    seen = room_of(connection, lane, event) if is_behind else None
+    return Scene(event, lane, around(connection, lane, event), publishers_of(config, lane), seen)
 
 
 def scenes_of(
@@ -58,7 +64,7 @@ def document(scene: Scene, story: Story) -> dict[str, object]:
     row = asdict(event)
     now_ms = row.pop("now_ms")
     due_ms = row.pop("due_at_ms")
-    is_waiting = event.status in ("pending", "retryable")
+    is_waiting = event.status in WAITS
     return {
         "lane": lane.name,
         **asdict(story),
@@ -66,6 +72,8 @@ def document(scene: Scene, story: Story) -> dict[str, object]:
         "max_attempts": lane.max_retry_count if lane.retry_strategy == EXPONENTIAL else None,
         "next_try_ms": (now_ms if due_ms == FRESH else due_ms) if is_waiting else None,
         "ahead": scene.around.ahead if is_waiting else None,
+        "room": room.document(scene.room),
+        "skipped": event.is_skipped,
         "workers": dict(scene.around.holders),
         "paused": scene.around.paused,
         "time_ms": now_ms,

@@ -1,16 +1,16 @@
 """One event's story in plain words: where it is, why it is not delivered, what can be done. Pure."""
 
-import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from outboxd.config.schema import EXPONENTIAL, Lane, PublisherSettings
-from outboxd.explain import words
+from outboxd.explain import room, words
 from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER, Verdict, verdict
 from outboxd.publishers.filters import wants
 from outboxd.store.api import FRESH
 from outboxd.store.desk_find import Found
 from outboxd.store.desk_look import LOOK_CAP, Around
+from outboxd.store.desk_room import Room
 
 WAITING, DELAYED, PUBLISHING, LEASE_OVER = "waiting", "delayed", "publishing", "lease_over"
 RETRYING, PARKED, MISCONFIGURED, DELIVERED, DEAD = "retrying", "parked", "misconfigured", "delivered", "dead"
@@ -48,12 +48,13 @@ class Story:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a story is told from. publishers: the lane's own, in order."""
+    """What a story is told from. publishers: the lane's, in order. room: of an event that waits in an ordered lane."""
 
     event: Found
     lane: Lane
     around: Around
     publishers: Mapping[str, PublisherSettings]
+    room: Room | str | None = None
 
     @property
     def marks(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -120,7 +121,7 @@ def _pending(scene: Scene) -> Told:
     details = [*_queue(scene), *_rest(scene)]
     if event.last_error:
         details.append(f"what it died of before: {event.last_error}")
-    return WAITING, headline, details, _unblock(scene)
+    return WAITING, *_behind(scene, headline, details, _unblock(scene))
 
 
 def _delivering(scene: Scene) -> Told:
@@ -146,7 +147,8 @@ def _retryable(scene: Scene) -> Told:
         due = "as soon as a worker is free"
         due += ", or at the publisher's next probe, while it is failing" if found and found.publisher else ""
     if found is None:  # its worker was lost, or it was given back
-        return RETRYING, f"it will be tried again {due}", [*_attempts(scene), *_rest(scene)], _unblock(scene)
+        details = [*_attempts(scene), *_rest(scene)]
+        return RETRYING, *_behind(scene, f"it will be tried again {due}", details, _unblock(scene))
     blamed = _UNCOUNTED if scene.is_uncounted and found.blame == RECEIVER and not found.parked else _BLAMED[found.blame]
     details = [f"last error: {event.last_error}", f"{found.says}. {blamed}"]
     todo = [found.todo] if found.todo else []
@@ -161,7 +163,13 @@ def _retryable(scene: Scene) -> Told:
     if wait_ms <= 0:
         details += _queue(scene)
     details += [*_attempts(scene), *_rest(scene)]
-    return state, headline, details, todo + _unblock(scene)
+    return state, *_behind(scene, headline, details, todo + _unblock(scene))
+
+
+def _behind(scene: Scene, headline: str, details: list[str], todo: list[str]) -> tuple[str, list[str], list[str]]:
+    """What it waits for in its room comes before all else."""
+    waits_for, todo = room.waits_for(scene.room), room.decide(scene.lane, scene.room) + todo
+    return waits_for or headline, [*([headline] if waits_for else []), *room.details(scene.room), *details], todo
 
 
 def _delivered(scene: Scene) -> Told:
@@ -197,23 +205,19 @@ def _failed(scene: Scene) -> Told:
     details += [f"accepted by {', '.join(accepted)}: not asked again at a replay"] if accepted else []
     details += [f"refused by {', '.join(refused)}"] if refused else []
     if found is not None and found.is_invalid:
-        todo.append(f"not before that, since it would die again: `{_command(scene, 'replay')}`")
-        todo.append(f"or delete it for good: `{_command(scene, 'purge')}`")
+        todo.append(f"not before that, since it would die again: `{room.command(scene.lane, event, 'replay')}`")
+        todo.append(f"or delete it for good: `{room.command(scene.lane, event, 'purge')}`")
     else:
-        todo.append(f"publish it again: `{_command(scene, 'replay')}`")
-    return DEAD, headline, details, todo
-
-
-def _command(scene: Scene, deed: str) -> str:
-    """What to type to do that with this one dead letter."""
-    event = scene.event
-    parts = ["outboxd", "dead", deed, event.event_id, "--lane", scene.lane.name, "--app", event.app_code]
-    return shlex.join(parts)
+        todo.append(f"publish it again: `{room.command(scene.lane, event, 'replay')}`")
+    says, more = room.held_up(scene.lane, event)
+    return DEAD, headline, details + says, todo + more
 
 
 def _queue(scene: Scene) -> Iterator[str]:
     """Who is before it, and does anybody work on this lane?"""
     around, event, lane = scene.around, scene.event, scene.lane
+    if room.is_stuck(scene.room):
+        return
     if around.ahead:
         more = "+" if around.ahead >= LOOK_CAP else ""
         yield f"{around.ahead:,}{more} {'event is' if around.ahead == 1 else 'events are'} before it"

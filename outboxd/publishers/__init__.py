@@ -24,9 +24,11 @@ from outboxd.publishers.api import Publisher
 # ruff: noqa: PLC0415
 
 
-def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: float) -> Publisher:
-    """Make the publisher that the settings describe, after the fork, in the process that uses it.
-
+def open_publisher(
+    settings: PublisherSettings, lane: str, publish_timeout_s: float, is_ordered: bool = False
+) -> Publisher:
+    """Make the publisher that the settings describe, after the fork, in the process that uses it. is_ordered: of the
+    events of a room that it gets at once, if it `chains`, it lets none arrive behind a failure.
     Raises PublisherError with the remedy where it cannot work as configured. The receiver need not be there yet.
     """
     match settings:
@@ -45,7 +47,7 @@ def open_publisher(settings: PublisherSettings, lane: str, publish_timeout_s: fl
         case RedisStreams():
             from outboxd.publishers.redis_streams import open_redis_streams
 
-            return open_redis_streams(settings, publish_timeout_s)
+            return open_redis_streams(settings, publish_timeout_s, is_ordered)
         case TencentIm():
             from outboxd.publishers.tencent_im import open_tencent_im
 

@@ -6,10 +6,11 @@ handed to its thread until it does.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 
-from outboxd.event import EXCEPTION, PARKED, Event, Outcome, Retry
+from outboxd.event import EXCEPTION, PARKED, Delivered, Event, Outcome, Retry
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Call, Mailbox
 from outboxd.redact import clip, redact
@@ -18,14 +19,40 @@ NOT_SENT = Retry(PARKED, "not sent: the batch before it took too long", counted=
 WEDGED_AFTER_S = 1.0
 """So long beyond the deadlines of all its events a batch may take before the client is held to be lost."""
 
+BEHIND = Retry(PARKED, "not sent: an event before it in its room failed", counted=False)
+
+Room = tuple[str, str] | int
 Send = Callable[[Sequence[Event], float], Sequence[Outcome]]
 """Publish events by a deadline (time.monotonic()); an outcome for each, in their order."""
 
 
-class Courier:
-    """A Publisher; see api.py. Whoever uses it says how a batch is sent, and how the client is closed."""
+def room_of(event: Event) -> Room:
+    """What stands for its room; an event without one has its own."""
+    return (event.app_code, event.room_id) if event.room_id else event.id
 
-    def __init__(self, name: str, capacity: int, send: Send, close_client: Callable[[], None]) -> None:
+
+def behind_failures(events: Sequence[Event], failed: Collection[int]) -> list[int]:
+    """Places of events behind one of their room that failed; failed: places."""
+    rooms = {room_of(events[place]): place for place in sorted(failed, reverse=True)}
+    return [
+        place for place, event in enumerate(events)
+        if place not in failed and rooms.get(room_of(event), place) < place
+    ]  # fmt: skip
+
+
+class Courier:
+    """A Publisher; see api.py. Whoever uses it says how a batch is sent, and how the client is closed.
+
+    is_ordered: then it `chains`: nothing is handed over behind a failure in its room. Within a batch `send` sees to it.
+    """
+
+    def __init__(
+        self, name: str, capacity: int, send: Send, close_client: Callable[[], None], is_ordered: bool = False
+    ) -> None:
+        self.chains = is_ordered
+        self._batch: set[int] = set()  # ids of the last batch, while not all of its outcomes have come out
+        self._out: Counter[Room] = Counter()
+        self._failed: set[Room] = set()  # of those that are out, rooms of which something has failed
         self._capacity = capacity
         self._send = send
         self._close_client = close_client
@@ -53,13 +80,28 @@ class Courier:
         if len(self._mailbox) >= self._capacity or self._is_closed:
             return False
         self._waiting.append(self._mailbox.add(event, deadline_s, NOT_SENT))
+        if self.chains:
+            self._out[room_of(event)] += 1
         return True
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What has come back, and what is given up."""
         outcomes = self._mailbox.collect()
+        if self.chains:
+            for event, outcome in outcomes:
+                self._came_back(event, outcome)
         self._hand_over()
         return outcomes
+
+    def _came_back(self, event: Event, outcome: Outcome) -> None:
+        room = room_of(event)
+        self._batch.discard(event.id)
+        self._out[room] -= 1
+        if not self._out[room]:  # what comes now comes anew
+            del self._out[room]
+            self._failed.discard(room)
+        elif not isinstance(outcome, Delivered):
+            self._failed.add(room)
 
     def wait_on(self) -> Waits:
         """The bell that the thread rings, and the first deadline."""
@@ -74,10 +116,16 @@ class Courier:
         self._mailbox.close()
 
     def _hand_over(self) -> None:
-        if self._busy_until_s is not None or not self._waiting or self._is_closed:
+        if self._busy_until_s is not None or not self._waiting or self._is_closed or self._batch:
             return
         batch = [call for call in self._waiting if call in self._mailbox]
         self._waiting.clear()
+        if self._failed:
+            # What came before it in its room has not arrived.
+            self._mailbox.drop_all((call, BEHIND) for call in batch if room_of(call.event) in self._failed)
+            batch = [call for call in batch if room_of(call.event) not in self._failed]
+        if self.chains:
+            self._batch = {call.event.id for call in batch}
         if batch:
             for call in batch:
                 call.late = GIVEN_UP

@@ -12,6 +12,7 @@ class NullPublisher:
     """A Publisher; see api.py."""
 
     capacity = CAPACITY
+    chains = True
 
     def __init__(self) -> None:
         self._done: list[tuple[Event, Outcome]] = []

@@ -60,34 +60,56 @@ class Pipe:
 
     def exchange(self, commands: Sequence[Command], deadline_s: float) -> list[Outcome]:
         """All in one write; an outcome for each, also for those answered before a connection breaks. Never raises."""
+        outcomes = [outcome_of(answer) for answer in self._answers(commands, deadline_s)]
+        # The server does one after the other: what broke the connection is the first that has no answer, if it is any
+        # of them. Those behind it are blamed for nothing.
+        return outcomes + [_behind(outcomes[-1])] * (len(commands) - len(outcomes))
+
+    def exchange_all(self, commands: Sequence[Command], deadline_s: float) -> list[Outcome]:
+        """The same as one transaction: all of them or none, in their order. Never raises."""
+        answers = self._answers([("MULTI",), *commands, ("EXEC",)], deadline_s)
+        done = answers[-1]
+        if isinstance(done, list) and len(done) == len(commands):
+            return [outcome_of(answer) for answer in done]
+        # Which one the server refused, or did not answer; it is that one's fault if it is anybody's.
+        bad = next((n for n, answer in enumerate(answers) if isinstance(answer, BaseException)), len(answers) - 1)
+        place = min(max(0, bad - 1), len(commands) - 1)
+        outcomes = [_behind(outcome_of(answers[bad]))] * len(commands)
+        outcomes[place] = outcome_of(answers[bad])
+        return outcomes
+
+    def _answers(self, commands: Sequence[Command], deadline_s: float) -> list[object]:
+        """The server's answers, each a value or an error of its command alone; where the connection ends before they
+        do, the last one is why."""
         pool = self._redis.connection_pool
         try:
             connection = pool.get_connection()  # connected, and nothing sent over it yet
         except (AuthenticationError, AuthorizationError) as error:
-            return [blameless(MISCONFIGURED, text_of(error))] * len(commands)
+            return [NotConnected(blameless(MISCONFIGURED, text_of(error)))]
         except Exception as error:  # noqa: BLE001  a client that fails in an unknown way must not end the thread
-            return [blameless(CONNECT, text_of(error))] * len(commands)
-        outcomes: list[Outcome] = []
+            return [NotConnected(blameless(CONNECT, text_of(error)))]
+        answers: list[object] = []
         try:
             _write(connection, commands)
-            while len(outcomes) < len(commands):
+            while len(answers) < len(commands):
                 if time.monotonic() >= deadline_s:
                     raise TimedOut("the answers come too slowly")
-                outcomes.append(outcome_of(_answer(connection)))
+                answers.append(_answer(connection))
         except Exception as error:  # noqa: BLE001  as above
-            # The server does one after the other: what broke the connection is the first that has no answer, if it is
-            # any of them. Those behind it are blamed for nothing.
-            outcomes.append(outcome_of(error.args[0] if isinstance(error, _Unreadable) else error))
-            outcomes += [_behind(outcomes[-1])] * (len(commands) - len(outcomes))
+            answers.append(error.args[0] if isinstance(error, _Unreadable) else error)
             connection.disconnect()  # answers that still come belong to nobody
         finally:
             pool.release(connection)
-        return outcomes
+        return answers
 
     def close(self) -> None:
         """Give the connection back."""
         with contextlib.suppress(RedisError, OSError):
             self._redis.close()
+
+
+class NotConnected(Exception):
+    """Nothing was sent, for the reason that this carries."""
 
 
 class _Unreadable(Exception):
@@ -121,13 +143,18 @@ def _answer(connection: AbstractConnection) -> object:
 
 
 def _behind(first: Outcome) -> Outcome:
-    """What becomes of those that were sent behind one that the connection ended with."""
+    """What becomes of those that were sent with one that the connection, or the transaction, ended with."""
+    if isinstance(first, Retry) and first.reason in (CONNECT, MISCONFIGURED):
+        return first
     why = first.error if isinstance(first, Retry | Dead) else ""
     return Retry(RESET, clip(f"the connection ended with an earlier event: {why}", ERROR_CHARACTERS), counted=False)
 
 
 def outcome_of(answer: object) -> Outcome:
     """What the server's answer to one command, or the lack of it, means for its event."""
+    if isinstance(answer, NotConnected):
+        outcome: Outcome = answer.args[0]
+        return outcome
     if isinstance(answer, TimedOut):
         return Retry(TIMEOUT, f"no complete answer in time: {text_of(answer)}")
     if isinstance(answer, NoPermissionError | AuthenticationError | AuthorizationError):

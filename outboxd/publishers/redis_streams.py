@@ -12,7 +12,7 @@ from outboxd.config.schema import RedisStreams
 from outboxd.errors import PublisherError
 from outboxd.event import INVALID, Dead, Event, Outcome
 from outboxd.message import InvalidEvent, encode
-from outboxd.publishers.courier import Courier
+from outboxd.publishers.courier import NOT_SENT, Courier, behind_failures
 from outboxd.publishers.redis_pipe import Command, Pipe, text_of
 from outboxd.redact import redact
 
@@ -21,8 +21,11 @@ FIELD = b"m"
 """The one field of an entry: the message."""
 
 
-def open_redis_streams(settings: RedisStreams, publish_timeout_s: float) -> Courier:
-    """The publisher. Raises PublisherError."""
+def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_ordered: bool = False) -> Courier:
+    """The publisher. is_ordered: a batch is one transaction (MULTI), and nothing of a room goes behind a failure.
+
+    Raises PublisherError.
+    """
     pipe = Pipe(settings.url or "", publish_timeout_s)
     cut = ("MAXLEN", "~", str(settings.max_length)) if settings.max_length else ()
     head = ("XADD", settings.stream, *cut, "*", FIELD)
@@ -35,11 +38,15 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float) -> Cour
                 commands[place] = (*head, encode(event))
             except InvalidEvent as error:
                 outcomes[place] = Dead(INVALID, str(error))
+        if is_ordered:
+            outcomes |= dict.fromkeys(behind_failures(events, outcomes), NOT_SENT)
+            commands = {place: command for place, command in commands.items() if place not in outcomes}
         if commands:
-            outcomes |= zip(commands, pipe.exchange(tuple(commands.values()), deadline_s), strict=True)
+            exchange = pipe.exchange_all if is_ordered else pipe.exchange
+            outcomes |= zip(commands, exchange(tuple(commands.values()), deadline_s), strict=True)
         return [outcomes[place] for place in range(len(events))]
 
-    return Courier(settings.name, CAPACITY, send, pipe.close)
+    return Courier(settings.name, CAPACITY, send, pipe.close, is_ordered)
 
 
 def try_stream(settings: RedisStreams, timeout_s: float) -> str:

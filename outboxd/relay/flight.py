@@ -44,7 +44,7 @@ class Flight:
 
     def add(self, token: int, events: Iterable[Event], since_s: float, suspect: bool = False) -> list[Item]:
         """Hold the events of a claim sent at since_s."""
-        claimed = self._claims.setdefault(token, Claimed(token, since_s, self._lease_s))
+        claimed = self._claims.get(token) or Claimed(token, since_s, self._lease_s)
         added: list[Item] = []
         for event in events:
             item = Item(event, token, claimed.until_s)
@@ -53,6 +53,8 @@ class Flight:
             self.payload_bytes += len(event.envelope)
             if suspect:
                 self.suspect = event.id
+        if added:  # a claim that found nothing would never be finished
+            self._claims[token] = claimed
         self._count += len(added)
         return added
 

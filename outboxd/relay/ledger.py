@@ -5,24 +5,42 @@ is lost or its row is gone. An outcome leaves the buffer only when a settle has 
 repeated on the next connection, where the claim's token tells what was already written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
-from outboxd.event import Delivered
+from outboxd.event import Delivered, Event
 from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.ordered_fanout import BEHIND
 from outboxd.publishers.route import Item
 from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
 from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
 from outboxd.relay.report import Report
-from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Settled, Settlement, Store, Want
+from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Pick, Settled, Settlement, Store, Want
+
+
+class Listener(Protocol):
+    """Who wants to know what becomes of events: the source of an ordered lane."""
+
+    def admitted(self, events: Iterable[Event]) -> None:
+        """They are claimed and held."""
+
+    def owed(self, event: Event, settlement: Settlement, now_s: float) -> None:
+        """It is to be settled so, and is published no more by this claim."""
+
+    def settled(self, event: Event, is_lost: bool) -> None:
+        """It is written. is_lost: not so, the claim was over."""
+
+    def lost(self, event: Event) -> None:
+        """The claim was over before it was published."""
 
 
 class Ledger:
-    """What one worker holds and owes."""
+    """What one worker holds and owes. listener: may be set before the first claim."""
 
     def __init__(
         self, lane: Lane, fanout: Fanout, slot: vitals.Slot, meter: Meter, random: Callable[[], float]
@@ -43,11 +61,16 @@ class Ledger:
         self._asked: tuple[float, bool] = (0.0, False)
         self._clock_ms = 0.0
         self._clock_s = 0.0
+        self.listener: Listener | None = None
 
     @property
     def count(self) -> int:
         """Events held."""
         return len(self._flight)
+
+    def ids(self) -> list[int]:
+        """Of the events held."""
+        return [row_id for claimed in self._flight.claims() for row_id in claimed.items]
 
     @property
     def payload_bytes(self) -> int:
@@ -85,6 +108,9 @@ class Ledger:
         outage_s = self._fanout.outage_s(now_s)
         for item, outcome in finished:
             event = item.event
+            if outcome is BEHIND:
+                self._owe(item, policy.release(event, item.token), now_s)
+                continue
             if outcome.__class__ is Delivered and event.created_at_ms:
                 self._meter.deliveries.observe((database_ms - event.created_at_ms) / 1000)
             settlement = policy.settlement_of(
@@ -131,13 +157,16 @@ class Ledger:
         if not self._buffer:
             self._oldest_s = now_s
         self._buffer.append((item, settlement))
+        if self.listener is not None:
+            self.listener.owed(item.event, settlement, now_s)
 
-    def must_settle(self, now_s: float, within_s: float, hurry: bool) -> bool:
-        """Is it time to settle even if nothing is to be claimed? hurry: as soon as nothing is being published."""
+    def must_settle(self, now_s: float, within_s: float, hurry: bool, patient: bool = False) -> bool:
+        """Is it time to settle even if nothing is to be claimed? hurry: at once. patient: not even when nothing is
+        being published, since a claim is to be expected that takes the outcomes along."""
         if not self._buffer:
             return False
         late = now_s >= self._oldest_s + within_s or len(self._buffer) >= self._lane.batch_size
-        return late or not self.publishing or hurry
+        return late or hurry or not (self.publishing or patient)
 
     def wake_at_s(self, within_s: float) -> float:
         """When a settle or a renewal is due, or forever."""
@@ -146,7 +175,7 @@ class Ledger:
 
     # exchange with the store
 
-    def exchange(self, store: Store, want: Want | None, floors: Floors, now_s: float) -> Claim:
+    def exchange(self, store: Store, want: Want | Pick | None, floors: Floors, now_s: float) -> Claim:
         """Settle what is owed and claim; the claim's events are with the publishers when this returns. now_s: from
         before, so that no lease seems longer here than it is."""
         owed = self._buffer
@@ -165,7 +194,10 @@ class Ledger:
         strange = frozenset(settled.lost) | frozenset(settled.gone)
         for item, settlement in owed:
             self._flight.finish(item)
-            if strange and settlement.id in strange:
+            is_strange = bool(strange) and settlement.id in strange
+            if self.listener is not None:
+                self.listener.settled(item.event, is_strange)
+            if is_strange:
                 gone = settlement.id in settled.gone
                 (self._report.gone if gone else self._report.lost)(item.event)
             elif settlement.status == RETRYABLE and not settlement.counted and not self._flowing:
@@ -180,12 +212,16 @@ class Ledger:
             self._slot.add(vitals.SUSPECTS)
         for event, size_bytes in claim.oversize:
             (item,) = self._flight.add(claim.token, (event,), since_s)
+            if self.listener is not None:
+                self.listener.admitted((event,))
             settlement, dead = policy.oversize(event, claim.token, size_bytes, self._lane.max_event_bytes)
             self._owe(item, settlement, since_s)
             self._report.outcome(event, dead, settlement)
         self._hand_over(items, since_s)
 
     def _hand_over(self, items: list[Item], now_s: float) -> None:
+        if self.listener is not None:
+            self.listener.admitted(item.event for item in items)
         fit: list[Item] = []
         for item in items:
             if item.event.retry_count and policy.over_limit(item.event, self._lane):
@@ -216,6 +252,8 @@ class Ledger:
             for item in self._fanout.take_back(lambda item: item.event.id not in lost or item.token != claimed.token):
                 self._flight.finish(item)
                 self._report.lost(item.event)
+                if self.listener is not None:
+                    self.listener.lost(item.event)
         claimed.extend(now_s, self._lane.lease_s)
 
     def release_waiting(self, now_s: float) -> None:

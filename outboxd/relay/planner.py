@@ -5,8 +5,13 @@ zero: they catch transactions with lower ids that commit late, and leases that r
 than 50 times its own duration after the last one (at most 60 s), since under a long-open snapshot it has to read
 everything relayed since. Its duration is the shorter one of the last two: a single slow sweep has met a lock, or a
 database that has just started, and must not hide lost leases for a minute.
+
+A transaction with a lower id often commits just after a higher one was claimed. Where there is no backlog, looks, and
+the claims that follow them, start a little behind (the trailing floor), so that its ring finds it and no sweep has to.
 """
 
+import math
+from collections import deque
 from collections.abc import Callable
 
 import msgspec
@@ -23,6 +28,10 @@ PARKED_PAUSE = 40
 """And after such a claim none does for so many times its duration: a parked row costs more than its claim, since it is
 written once more, and a million of them come due again and again."""
 PARKED_PAUSE_MOST_S = 5.0
+TRAIL_S = 0.25
+"""A look starts where the floor was so long ago: a transaction may commit so late, and its ring still finds it."""
+TRAIL_STEP_S = 0.025
+"""The floor's past is kept in steps of this."""
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -38,18 +47,20 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """Peek from the floors."""
+    """Peek from the floors. rung: because of the doorbell."""
 
     floors: Floors
     sweep: bool
+    rung: bool = False
 
 
 class Take(msgspec.Struct, frozen=True):
-    """Claim from the floors."""
+    """Claim from the floors. rung: it is the first one after the doorbell rang."""
 
     want: Want
     floors: Floors
     sweep: bool
+    rung: bool = False
 
 
 class Planner:
@@ -66,6 +77,9 @@ class Planner:
         self._sweep_at_s = 0.0
         self._look_s = self._sweep_s = self._earlier_s = 0.0  # how long it took: the last sweep, and the one before
         self._sweeping = False
+        self._trail = deque([(-math.inf, 0)])  # when the floor of fresh rows rose, and to what
+        self._rung = self._follows_ring = False
+        self._trails = self._backlog = False
         self._fresh = False
         self._due = False
         self._claims = 0
@@ -91,6 +105,14 @@ class Planner:
         """One event was made due now, which is behind the floors."""
         self.poll_at_s = now_s
 
+    def rung(self, surely: bool) -> None:
+        """Something was committed: look as soon as anything can be claimed. surely: claim without a look first."""
+        if surely and self.idle:
+            self._fresh = self._follows_ring = True
+            self._trails = not self._backlog
+        else:
+            self._rung = True
+
     def freed(self) -> None:
         """Something was settled: there may be room in the byte budget again."""
         self._full = False
@@ -103,12 +125,13 @@ class Planner:
     def next(self, now_s: float, holding: Holding) -> Look | Take | None:
         """What to do now; None: wait."""
         if now_s >= self.poll_at_s:
-            sweep = now_s >= self._sweep_at_s
-            return Look(ZERO if sweep else self.floors, sweep)
+            return self._look(now_s)
         if self.paused or holding.suspect or holding.appetite == NONE:
             return None
         if self._is_suspects_turn(now_s):
             return self._take_suspect(holding.appetite) if not holding.count else None
+        if self._rung and not self._fresh and not holding.waiting:
+            return self._look(now_s)
         if holding.waiting or (self._full and holding.count) or self.idle:
             return None
         free_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
@@ -121,7 +144,19 @@ class Planner:
             due = holding.appetite == ALL and in_turn
         limit = self._lane.batch_size if holding.appetite == ALL else 1
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
-        return Take(want, ZERO if self._sweeping else self.floors, self._sweeping)
+        floors = ZERO if self._sweeping else self._behind(now_s) if self._trails else self.floors
+        return Take(want, floors, self._sweeping, self._follows_ring)
+
+    def _look(self, now_s: float) -> Look:
+        sweep = now_s >= self._sweep_at_s
+        return Look(ZERO if sweep else self.floors if self._backlog else self._behind(now_s), sweep, self._rung)
+
+    def _behind(self, now_s: float) -> Floors:
+        """Where the floor of fresh rows was TRAIL_S ago, or a little earlier."""
+        trail = self._trail
+        while len(trail) > 1 and trail[1][0] <= now_s - TRAIL_S:
+            trail.popleft()
+        return Floors(min(trail[0][1], self.floors.fresh_id), self.floors.due_at_ms, self.floors.due_id)
 
     def _is_suspects_turn(self, now_s: float) -> bool:
         """Half of the time is for the others, as long as there are any."""
@@ -153,6 +188,8 @@ class Planner:
         self.paused = peek.paused
         self._fresh = self._fresh or peek.fresh
         self._due = self._due or peek.due
+        self._rung, self._follows_ring = False, look.rung
+        self._trails = not self._backlog
         if look.sweep:
             self._earlier_s, self._look_s = self._sweep_s, took_s
             self._sweeping = peek.fresh or peek.due
@@ -163,10 +200,15 @@ class Planner:
         self._claims += 1
         start, end = take.floors, claim.floors
         found_fresh = claim.fresh_left or claim.cut_by_budget or end.fresh_id != start.fresh_id
+        # A short claim may have passed over rows that are locked: another one sees. Not after a ring: who holds such
+        # locks is another worker, or a producer who rings when they are free.
+        goes_on = found_fresh and (not take.rung or claim.fresh_left or claim.cut_by_budget)
         moved = (end.due_at_ms, end.due_id) != (start.due_at_ms, start.due_id)
         found_due = claim.due_left or claim.cut_by_budget or moved
+        self._follows_ring = self._trails = False
         if take.want.fresh:
-            self._fresh = found_fresh
+            self._fresh = goes_on
+            self._backlog = claim.fresh_left
         if take.want.due:
             self._due = found_due
             self._parked_from_s = now_s + min(PARKED_PAUSE_MOST_S, PARKED_PAUSE * took_s)
@@ -180,6 +222,8 @@ class Planner:
         fresh_id = end.fresh_id if take.want.fresh and found_fresh else self.floors.fresh_id
         due = end if take.want.due and found_due else self.floors
         self.floors = Floors(fresh_id, due.due_at_ms, due.due_id)
+        if fresh_id != self._trail[-1][1] and now_s >= self._trail[-1][0] + TRAIL_STEP_S:
+            self._trail.append((now_s, fresh_id))
 
     def _note_suspects(self, take: Take, claim: Claim, now_s: float) -> None:
         if take.want.suspects:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
+from outboxd.relay.doorbell import Doorbell
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding, Look, Planner, Take
@@ -30,6 +31,9 @@ class Source(Protocol):
     def woken(self, ids: Sequence[int], now_s: float, is_all: bool) -> None:
         """Parked events were made due now. is_all: many were, else one for a probe."""
 
+    def rung(self, surely: bool) -> None:
+        """The doorbell: something was committed. surely: this worker found work when it was last rung."""
+
     def freed(self) -> None:
         """Something was settled: there may be room in the byte budget again."""
 
@@ -46,11 +50,14 @@ class Source(Protocol):
 class Unordered:
     """Claims whatever is due, oldest first, beside all other workers (SKIP LOCKED). Implements Source."""
 
-    def __init__(self, lane: Lane, worker_id: str, ledger: Ledger, meter: Meter, slot: vitals.Slot) -> None:
+    def __init__(
+        self, lane: Lane, worker_id: str, ledger: Ledger, meter: Meter, slot: vitals.Slot, doorbell: Doorbell
+    ) -> None:
         self._lane = lane
         self._ledger = ledger
         self._meter = meter
         self._slot = slot
+        self._doorbell = doorbell
         self._planner = Planner(lane, worker_id, random.random, new_token)
 
     @property
@@ -68,6 +75,9 @@ class Unordered:
             self._planner.poll_soon(now_s)
         else:
             self._planner.look_soon(now_s)
+
+    def rung(self, surely: bool) -> None:
+        self._planner.rung(surely)
 
     def freed(self) -> None:
         self._planner.freed()
@@ -101,6 +111,8 @@ class Unordered:
         if owed:  # the budget was reckoned with what this very transaction has settled
             self._planner.freed()
         self._slot.add(vitals.CLAIMS)
+        if claim.events or take.rung:
+            self._doorbell.answered(bool(claim.events))
         return owed or bool(claim.events or claim.oversize)
 
     def _look(self, store: Store, look: Look) -> None:
@@ -111,6 +123,8 @@ class Unordered:
         now_s = time.monotonic()
         self._slot.add(vitals.LOOKS)
         self._planner.saw(look, peek, now_s, now_s - start_s)
+        if look.rung and self._planner.idle:
+            self._doorbell.answered(found=False)
         if look.sweep:
             self._meter.sweeps.observe(now_s - start_s)
         self._ledger.set_clock(peek.now_ms, now_s)

@@ -15,16 +15,21 @@ from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
+from outboxd.publishers.ordered_fanout import OrderedFanout
+from outboxd.relay.doorbell import Doorbell
 from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
 from outboxd.relay.meter import Meter
+from outboxd.relay.ordered import Ordered
 from outboxd.relay.planner import Holding
 from outboxd.relay.source import Source, Unordered
 from outboxd.store.api import ZERO, Store
 from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
+SETTLE_RUNG_S = 0.01
+"""While rings bring work: the next one's claim takes the outcomes along, in one transaction."""
 CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
 WAKE_ONE_EVERY_S = 1.0
@@ -43,18 +48,20 @@ def run_worker(
     open_fanout: Callable[[], Fanout],
     until_empty: bool = False,
     metrics_dir: str | None = None,
+    redis_url: str | None = None,
 ) -> int:
     """Relay a lane until asked to stop; the exit status. Made for a forked child: everything it opens is its own.
 
     open_store, open_fanout: called here, in the process that uses what they make. until_empty: end, with 0, when every
     event is delivered or failed (delayed events that are not due do not count). metrics_dir: the folder of the metrics'
-    files; None: none are written.
+    files; None: none are written. redis_url: where producers ring; None: nobody does.
     """
     begin_drain = guard_drain(context.stop.fileno(), lane.publish_timeout_s)
     try:
         fanout = open_fanout()
         meter = Meter(metrics_dir, context.slot.index, lane.name, fanout.routes)
-        return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain).run()
+        doorbell = Doorbell(redis_url, lane.name)
+        return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain, doorbell).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))
         return vitals.EXIT_NEEDS_PERSON
@@ -82,17 +89,24 @@ class Worker:
         meter: Meter,
         until_empty: bool,
         begin_drain: Callable[[], None],
+        doorbell: Doorbell,
     ) -> None:
         self._context = context
         self._slot = context.slot
         self._lane = lane
         self._until_empty = until_empty
         self._begin_drain = begin_drain
+        self._doorbell = doorbell
         self._fanout = fanout
         self._meter = meter
         self._link = Link(open_store, random.random)
         self._ledger = Ledger(lane, fanout, context.slot, meter, random.random)
-        self._source: Source = Unordered(lane, fitting(context.worker_id), self._ledger, meter, context.slot)
+        name = fitting(context.worker_id)
+        self._source: Source
+        if isinstance(fanout, OrderedFanout):
+            self._source = Ordered(lane, name, self._ledger, fanout, meter, context.slot, doorbell)
+        else:
+            self._source = Unordered(lane, name, self._ledger, meter, context.slot, doorbell)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
@@ -176,7 +190,9 @@ class Worker:
         if wrote is not None:
             if self._until_empty and self._source.idle and not self._ledger.count:
                 self._empty = not store.unfinished()
-        elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, hurry=self._drain is not None):
+        elif self._ledger.must_settle(
+            now_s, self._settle_within_s, hurry=self._drain is not None, patient=self._doorbell.is_quick
+        ):
             self._ledger.exchange(store, None, ZERO, now_s)
             self._source.freed()
             wrote = True
@@ -214,7 +230,7 @@ class Worker:
         if self._link.store is None:
             at_s = min(at_s, max(self._link.retry_at_s, now_s + 0.01))
         else:
-            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S)))
+            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(self._settle_within_s)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
             at_s = min(at_s, max(self._not_before_s, self._source.wake_at_s(holding)))
@@ -223,11 +239,19 @@ class Worker:
         if self._drain is not None:
             at_s = min(at_s, self._drain.deadline_s)
         read, write = self._fanout.descriptors()
-        if self._waiting.wait(read, write, at_s - now_s):
+        if self._waiting.wait(read | {self._doorbell.fileno()}, write, at_s - now_s):
             self._context.stop.clear()
+        if self._doorbell.heard():
+            self._slot.add(vitals.RINGS)
+            self._source.rung(surely=self._doorbell.is_quick)
+
+    @property
+    def _settle_within_s(self) -> float:
+        return SETTLE_RUNG_S if self._doorbell.is_quick else SETTLE_WITHIN_S
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)
+        self._doorbell.close()
         store = self._link.store
         if store is not None:
             with contextlib.suppress(StoreConflict, StoreUnavailable):  # what is not given back runs out by itself

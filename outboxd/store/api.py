@@ -72,8 +72,8 @@ class Pick(msgspec.Struct, frozen=True):
     """Rows of an ordered lane to claim, chosen by the owner of their partitions.
 
     token, worker_id, lease_ms, max_event_bytes: as in Want. rows: those that a scan has read with their payload; ids:
-    others. suspects: there is one id, and it is a suspect's. owner: the worker's token in outboxd_partition; numbers: the partitions
-    that it holds to be its own, whose lease becomes lease_ms from now, so that no row's lease outlives it.
+    others. suspects: there is one id, and it is a suspect's. owner: the worker's token in outboxd_partition; numbers:
+    the partitions that it holds to be its own, whose lease becomes lease_ms from now.
     """
 
     token: int
@@ -94,8 +94,8 @@ class Claim(msgspec.Struct, frozen=True):
     delivering under a lease that ran out; it is the only one, and its `retry_count` includes that loss. suspects_wait:
     the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because
     of budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
-    floors: where to go on; a class that was not looked for keeps its own. disowned: of a Pick, partitions that belong to
-    somebody else by now, for which nothing was taken. missed: of a Pick, ids that could not be taken.
+    floors: where to go on; a class that was not looked for keeps its own. disowned: of a Pick, partitions that are
+    somebody else's by now; then nothing was taken. missed: of a Pick, ids that could not be taken.
     """
 
     token: int
@@ -185,7 +185,9 @@ class Partitions(Protocol):
     def owners(self) -> Sequence[Ownership]:
         """All partitions of the lane, by their numbers."""
 
-    def acquire(self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str) -> frozenset[int]:
+    def acquire(
+        self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str
+    ) -> frozenset[int]:
         """Become the owner of those that are free, or stand under the name `former`; all that owner has now."""
 
     def ask(self, numbers: Sequence[int], worker_id: str, lease_ms: int) -> None:
@@ -199,17 +201,18 @@ class Partitions(Protocol):
 
 
 class Store(Protocol):
-    """One lane's table, over one connection. Made after the fork, in the process that uses it.
+    """One lane's table, over one connection. Made after the fork, in the process that uses it."""
 
-    partitions: of a lane with `ordering: room`, else None.
-    """
-
-    partitions: Partitions | None
+    @property
+    def partitions(self) -> Partitions | None:
+        """Those of a lane with `ordering: room`, else None."""
 
     def peek(self, floors: Floors) -> Peek:
         """Is there anything to claim behind the floors? One statement, no locks; `fresh` and `due` include suspects."""
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         """Settle, then claim, in one transaction. Either part may be empty; both empty: no statement is sent.
 
         Settle: each row changes only if the settlement's claim still holds it. A row that this very settlement had
@@ -218,7 +221,8 @@ class Store(Protocol):
 
         Claim: rows that are due by the database's clock, not leased (`lock_until_ms <= now`), passing over rows that
         another transaction has locked; fresh rows by id behind floors.fresh_id, due rows by (due_at_ms, id) behind
-        theirs; for a Pick the rows it names, unless they are leased or finished. No two live claims ever hold the same row (G2). CommitInDoubt names the claim.
+        theirs; for a Pick the rows it names, unless they are leased or finished. No two live claims ever hold the same
+        row (G2). CommitInDoubt names the claim.
         """
 
     def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:

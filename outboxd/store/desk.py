@@ -48,7 +48,8 @@ class Overview:
     fresh: may be published now and never failed (delayed events whose time has come, too). scheduled: pending, due
     later. retrying: retryable, due or waiting. capped: the classes whose range was not read to its end, so that the
     number is a lower bound. oldest_age_ms: since when the oldest event waits that could have been published, None if
-    none does; events with unknown creation are left out. next_due_ms: of what waits for its time.
+    none does; events with unknown creation are left out. next_due_ms: of what waits for its time. blocked_rooms: rooms
+    that wait behind one of the oldest COUNT_CAP dead letters; None: no room of the lane waits for a dead letter.
     """
 
     now_ms: int
@@ -62,6 +63,7 @@ class Overview:
     next_due_ms: int | None
     paused: bool
     paused_by: str
+    blocked_rooms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +161,9 @@ def overview(connection: Connection, lane: Lane) -> Overview:
             if since is not None and classes[state] != "scheduled":
                 oldest.append(int(since))
     failed = int(desk.query("count_failed", {"most": COUNT_CAP + 1})[0][0])
+    blocked = int(desk.query("blocked_rooms", {"most": COUNT_CAP})[0][0]) if lane.blocks_on_dead else None
     if failed > COUNT_CAP:
-        capped.add("failed")
+        capped.update(("failed", "blocked_rooms") if lane.blocks_on_dead else ("failed",))
     nearest = desk.query("next_due", {"low": now + 1, "high": FRESH - 1})
     paused = desk.query("lane", {"lane": lane.name})
     return Overview(
@@ -172,6 +175,7 @@ def overview(connection: Connection, lane: Lane) -> Overview:
         next_due_ms=int(nearest[0][0]) if nearest else None,
         paused=bool(paused and paused[0][0]),
         paused_by=text(paused[0][1]) if paused else "",
+        blocked_rooms=blocked,
     )
 
 

@@ -19,9 +19,11 @@ _OWN_TABLE = frozenset({"owners", "acquire", "keep", "owned", "ask", "release"})
 
 
 class PartitionTable:
-    """Implements store.api.Partitions. payload: reads one envelope. index: the name of the index, where it is asked for."""
+    """Implements store.api.Partitions. payload: reads one envelope. index: the name of rooms, where it has another."""
 
-    def __init__(self, connection: Connection, lane: Lane, payload: Callable[[int], bytes | str], index: str = "") -> None:
+    def __init__(
+        self, connection: Connection, lane: Lane, payload: Callable[[int], bytes | str], index: str = ""
+    ) -> None:
         self._db = connection
         self._lane = lane.name
         self._payload = payload
@@ -39,22 +41,24 @@ class PartitionTable:
         self, floors: Mapping[int, Floors], limit: int, inline_bytes: int, *, fresh: bool, due: bool
     ) -> Sequence[Row]:
         parts: list[str] = []
+        params: dict[str, object] = {"inline": inline_bytes}
         kind = "" if inline_bytes else "_light"
         for number, floor in floors.items():
-            usual = {"number": number, "limit": limit}
+            # Floors are parameters, so that the text of a statement comes again and again.
             if fresh:
-                parts.append(self._part(f"scan_equal{kind}", **usual, due=FRESH, after=floor.fresh_id))
+                parts.append(self._part(f"scan_equal{kind}", "f", number, limit))
+                params |= {_name("f", number): FRESH, _name("fa", number): floor.fresh_id}
             if due and floor.due_id:
-                parts.append(self._part(f"scan_equal{kind}", **usual, due=floor.due_at_ms, after=floor.due_id))
+                parts.append(self._part(f"scan_equal{kind}", "d", number, limit))
+                params |= {_name("d", number): floor.due_at_ms, _name("da", number): floor.due_id}
             if due:
-                parts.append(self._part(f"scan_range{kind}", **usual, due=max(1, floor.due_at_ms + bool(floor.due_id))))
-        return self._db.query(" UNION ALL ".join(parts), {"inline": inline_bytes}) if parts else ()
+                parts.append(self._part(f"scan_range{kind}", "r", number, limit))
+                params[_name("r", number)] = max(1, floor.due_at_ms + bool(floor.due_id))
+        return self._db.query(" UNION ALL ".join(parts), params) if parts else ()
 
-    def _part(self, name: str, **numbers: int) -> str:
-        sql = self._sql[name]
-        for place, number in numbers.items():
-            sql = sql.replace(f"{{{place}}}", str(int(number)))
-        return sql
+    def _part(self, name: str, letter: str, number: int, limit: int) -> str:
+        sql = self._sql[name].replace("{number}", str(int(number))).replace("{limit}", str(int(limit)))
+        return sql.replace("{due}", f":{_name(letter, number)}").replace("{after}", f":{_name(f'{letter}a', number)}")
 
     def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[Row]:
         params = {"number": number, "fresh": FRESH, "from": start_id, "app": room[0], "room": room[1], "limit": limit}
@@ -78,7 +82,9 @@ class PartitionTable:
         rows = self._db.query(self._sql["owners"], {"lane": self._lane})
         return [Ownership(int(n), str(who), int(t), int(ms), str(by), int(by_ms)) for n, who, t, ms, by, by_ms in rows]
 
-    def acquire(self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str) -> frozenset[int]:
+    def acquire(
+        self, numbers: Sequence[int], worker_id: str, owner: int, lease_ms: int, former: str
+    ) -> frozenset[int]:
         params = {"worker": worker_id, "owner": owner, "lease": lease_ms, "former": former}
         self._change("acquire", numbers, **params)
         return self._owned(owner)
@@ -167,6 +173,11 @@ def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
         renames = None if name in _OWN_TABLE else lane.columns
         result[name] = statements.render(sql.replace("{size}", size), dialect, lane.name, renames)
     return result
+
+
+def _name(letters: str, number: int) -> str:
+    """Of a parameter: letters alone."""
+    return f"{letters}_{chr(97 + number // 26)}{chr(97 + number % 26)}"
 
 
 def _list(numbers: Iterable[int]) -> str:

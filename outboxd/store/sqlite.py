@@ -44,7 +44,9 @@ class SqliteStore:
         now_ms, paused, fresh, due = self._db.query(self._sql["peek"], params)[0]
         return Peek(now_ms=now_ms, paused=bool(paused), fresh=bool(fresh), due=bool(due))
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         return exchange(self, self._db, self._lane, settlements, want, floors)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:

@@ -21,6 +21,7 @@ from tests.bench import (
     history,
     kafka,
     lane,
+    latency,
     nodes,
     order,
     parked,
@@ -54,12 +55,18 @@ GOALS = {
     "one_room": (">=", 0.25),
     "with_blocked": (">=", 0.9),
     "with_retrying": (">=", 0.9),
+    "first_ms": ("<=", 10.0),
+    "first_worst_ms": ("<=", 10.0),
+    "rung_p50_ms": ("<=", 5.0),
+    "rung_p99_ms": ("<=", 25.0),
+    "polled_p99_ms": ("<=", 1050.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
     **soak.GOALS,
 }
 PARTS = (
     "speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "flat", "nodes", "order", "scrape", "resources",
+    "latency",
 )  # fmt: skip
 LONG_PARTS = ("soak",)
 """Made only when asked for by name."""
@@ -76,6 +83,7 @@ def main() -> int:
     parser.add_argument("--pending", type=int, default=200_000, help="rows that wait while /metrics is asked for")
     parser.add_argument("--scale", type=float, default=1.0, help="of the rows that stand in a lane's way (default 1)")
     parser.add_argument("--minutes", type=float, default=20.0, help="of the soak (default 20)")
+    parser.add_argument("--seconds", type=float, default=60, help="of 500 events a second each, for latencies")
     parser.add_argument("--only", choices=(*PARTS, *LONG_PARTS), default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
@@ -108,6 +116,7 @@ def _measure(arguments: argparse.Namespace, server: PrivateServer, url: str, rec
         "order": lambda: order.compare(server, url, scale, count, rounds, workers, batch),
         "scrape": lambda: scrape.measure(url, arguments.pending),
         "resources": lambda: resources.measure(server, url, receiver, workers),
+        "latency": lambda: latency.measure(server, url, workers, arguments.seconds),
         "soak": lambda: soak.measure(url, arguments.minutes, workers),
     }
     report: dict[str, float] = {}

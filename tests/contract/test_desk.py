@@ -1,6 +1,7 @@
 """What operators do with a lane, on every kind of database."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -82,6 +83,13 @@ def test_a_paused_lane_is_paused_for_all_until_it_is_resumed(table: Table, lane:
     resume(table.connection, lane)
     assert not store.peek(ZERO).paused
     assert (overview(table.connection, lane).paused, overview(table.connection, lane).paused_by) == (False, "")
+
+
+def test_a_lane_that_names_its_columns_otherwise_can_be_paused(table: Table, lane: Lane) -> None:
+    """`columns` is of the lane's own table: outboxd_lane has an updated_at_ms, too, which keeps its name."""
+    renamed = replace(lane, columns={"updated_at_ms": "changed_ms"})
+    pause(table.connection, renamed, "ops")
+    assert overview(table.connection, lane).paused_by == "ops"
 
 
 def test_a_lane_that_init_db_never_saw_cannot_be_paused(table: Table, lane: Lane) -> None:

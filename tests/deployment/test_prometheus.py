@@ -25,6 +25,7 @@ OLDER = {
     "room_outbox_publish_latency_ms", "room_outbox_oldest_pending_age_ms",
 }  # fmt: skip
 LANE = Lane(name="room_outbox", direct=("webhook", "mirror"))
+_NUMBERS = ("now_ms", "fresh", "scheduled", "retrying", "delivering", "failed", "blocked_rooms")
 
 
 def rules(path: Path) -> list[Document]:
@@ -111,7 +112,7 @@ def page(folder: Path) -> str:
         if metric.bounds and metric is not PUBLISH_LATENCY:
             _observe(series, metric, LANE.name)
     series.write()
-    numbers: dict[str, Any] = dict.fromkeys(("now_ms", "fresh", "scheduled", "retrying", "delivering", "failed"), 7)
+    numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, 7)
     overview = Overview(**numbers, capped=frozenset(), oldest_age_ms=1500, next_due_ms=None, paused=False, paused_by="")
     sample = Sample(True, 1.0, 1.0, {LANE.name: overview})
     body, _ = Exposition("node", [LANE], board, str(folder), lambda: sample).page("")

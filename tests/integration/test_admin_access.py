@@ -20,6 +20,7 @@ ROUTES: dict[tuple[str, str], tuple[str, str, object, int]] = {
     ("GET", "/api/dead/<event_id:event_id>"): ("dead:read", "/api/dead/e1", None, 404),
     ("POST", "/api/dead/replay"): ("dead:replay", "/api/dead/replay", NONE, 404),
     ("POST", "/api/dead/purge"): ("dead:purge", "/api/dead/purge", NONE, 404),
+    ("POST", "/api/dead/skip"): ("dead:skip", "/api/dead/skip", NONE, 409),
     ("POST", "/api/dead/kill"): ("dead:kill", "/api/dead/kill", NONE, 404),
 }
 """(method, rule) -> the permission, a request, and its status for who is let in."""

@@ -80,6 +80,28 @@ def test_the_documented_rights_are_enough_to_migrate_an_older_table(users: dict[
     assert users["outboxd_ops"]("explain", "e1", "--json").json["events"][0]["state"] == "delivered"
 
 
+def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, Cli], mysql_url: str) -> None:
+    """To make what it needs in a table that is there, to look at its rooms, and to let one go on."""
+    for cli in users.values():
+        assert cli.config is not None
+        worker = "outbox_worker:\n  ordering: room\n  on_dead: block\n"
+        text = cli.config.read_text(encoding="utf-8").replace("outbox_worker:\n", worker)
+        cli.config.write_text(text, encoding="utf-8")
+    assert "room_outbox: migrated, it has version 1" in users["outboxd_init"]("init-db").ok()
+    people = users["outboxd_ops"]
+    for name in ("e1", "e2"):
+        people(*NEW, name, "{}").ok()
+    people("dead", "kill", "e1", "--yes").ok()
+    assert people("explain", "e2", "--json").json["events"][0]["room"]["front"]["event_id"] == "e1"
+    assert "1 room waits" in people("status").ok()
+    people("dead", "skip", "e1", "--yes").ok()
+    people("check").ok()
+    server, _, database = mysql_url.rpartition("/")
+    user = re.findall(r"outboxd_[0-9a-f]{8}", (users["outboxd"].config or Path()).read_text(encoding="utf-8"))[0]
+    daemons = f"mysql://{user}:secret-{user}@{server.partition('@')[2]}/{database}"
+    execute(daemons, "UPDATE outboxd_partition SET lock_until_ms = 1")
+
+
 def test_who_only_looks_needs_to_read_only(users: dict[str, Cli]) -> None:
     """The daemon's user can do a little more than that, and no more is asked of it here."""
     users["outboxd_ops"](*NEW, "e1", "{}").ok()

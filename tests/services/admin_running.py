@@ -30,13 +30,18 @@ class Running:
 
 
 @contextmanager
-def running_in(folder: Path) -> Iterator[Running]:
-    """Start one, on an embedded database."""
+def running_in(folder: Path, **worker: Any) -> Iterator[Running]:
+    """Start one, on an embedded database. worker: keys of `outbox_worker`."""
     port = free_port()
     (folder / "token").write_text(TOKEN)
     admin = {"listen": f"127.0.0.1:{port}", "token_file": str(folder / "token")}
     config = write_config(
-        folder / "o.yaml", f"sqlite:///{folder}/o.db", PUBLISHERS, admin=admin, database={"statement_timeout": "1s"}
+        folder / "o.yaml",
+        f"sqlite:///{folder}/o.db",
+        PUBLISHERS,
+        admin=admin,
+        database={"statement_timeout": "1s"},
+        **worker,
     )
     with table_of(config) as table, Daemon(folder / "o.yaml", folder / "log") as daemon:
         daemon.admin_pid()

@@ -17,7 +17,7 @@ from outboxd.config.schema import Lane
 from outboxd.publishers import open_publisher
 from outboxd.relay.routes import open_fanout
 from outboxd.relay.worker import run_worker
-from outboxd.store.api import ZERO, Claim, Floors, Peek, Settled, Settlement, Want
+from outboxd.store.api import ZERO, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.mysql import MysqlStore
 from outboxd.store.mysql_connection import MysqlConnection
 from outboxd.supervisor.scoreboard import Scoreboard
@@ -61,7 +61,9 @@ class TimedStore(MysqlStore):
         self._note(at_s, served_s, floors == ZERO)
         return found
 
-    def exchange(self, settlements: Sequence[Settlement], want: Want | None, floors: Floors) -> tuple[Settled, Claim]:
+    def exchange(
+        self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors
+    ) -> tuple[Settled, Claim]:
         at_s, served_s = time.monotonic(), self._served_s()
         settled, claim = super().exchange(settlements, want, floors)
         if want is not None:

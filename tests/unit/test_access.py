@@ -97,7 +97,7 @@ def test_a_token_of_any_characters_is_found_as_it_is_sent() -> None:
     ("pattern", "granted"),
     [
         ("*", set(PERMISSIONS)),
-        ("dead:*", {"dead:read", "dead:replay", "dead:purge", "dead:kill"}),
+        ("dead:*", {"dead:read", "dead:replay", "dead:purge", "dead:skip", "dead:kill"}),
         ("*:read", {"lanes:read", "events:read", "dead:read"}),
         ("dead:re*", {"dead:read", "dead:replay"}),
         ("dead:kill", {"dead:kill"}),

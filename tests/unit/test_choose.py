@@ -143,7 +143,8 @@ def test_a_suspect_event_carries_the_lost_lease() -> None:
     """G8: its count in memory is the one that the claim has written."""
     ((event,), _) = events_of([suspect(1)], "room_outbox", {}, want().max_event_bytes, suspect=True)
     assert event.retry_count == 3
-    (_, ((large, _),)) = events_of([suspect(1, size_bytes=50_000)], "room_outbox", {}, want().max_event_bytes, suspect=True)
+    most_bytes = want().max_event_bytes
+    (_, ((large, _),)) = events_of([suspect(1, size_bytes=50_000)], "room_outbox", {}, most_bytes, suspect=True)
     assert large.retry_count == 3
 
 

@@ -97,7 +97,7 @@ def test_a_setting_of_a_lane_is_read(setting: str, attribute: str, value: Any) -
     ("setting", "problem"),
     [
         ("batch_sise: 5", "batch_sise: unknown key, did you mean batch_size?"),
-        ("ordering: room", "ordering: unknown key, see docs/configuration.md for the names known here"),
+        ("sharding: room", "sharding: unknown key, see docs/configuration.md for the names known here"),
         ("batch_size: 10001", "batch_size: 10001 is too large, the most is 10000"),
         ("batch_size: '5'", "batch_size: expected a whole number, got text, remove the quotes and leading zeros"),
         ("batch_size: 0x", "batch_size: expected a whole number, got text"),

@@ -30,6 +30,15 @@ def test_events_and_bytes_are_counted_until_they_are_finished() -> None:
     assert (len(flight), flight.payload_bytes, list(flight.claims())) == (0, 0, [])
 
 
+def test_a_claim_that_found_nothing_leaves_nothing_behind() -> None:
+    """G9: nothing of it is ever finished. An idle worker makes one for each rush: it would grow, and slow down."""
+    flight = Flight(LEASE_S)
+    flight.add(1, (), 0.0)
+    assert list(flight.claims()) == []
+    assert flight.next_renewal_s() == float("inf")
+    assert flight.due_for_renewal(100.0) == []
+
+
 def test_a_lease_counts_from_before_the_claim_was_sent() -> None:
     """G4: it must never seem longer here than it is in the database."""
     (item,) = Flight(LEASE_S).add(1, events(1), 100.0)

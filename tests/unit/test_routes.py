@@ -37,14 +37,14 @@ def test_every_publisher_gets_what_its_settings_say() -> None:
         Null(name="one", events=("Room*",), breaker=Breaker(distinct_events=2)),
         Null(name="two", max_rate=4.0, breaker=Breaker(enabled=False)),
     ]
-    asked: list[tuple[PublisherSettings, str, float]] = []
+    asked: list[tuple[PublisherSettings, str, float, bool]] = []
 
     def open_one(*arguments: object) -> Publisher:
         asked.append(arguments)  # type: ignore[arg-type]  # what is handed over is what is looked at
         return NullPublisher()
 
     fanout = open_fanout(lane, settings, open_one)
-    assert asked == [(one, "room_outbox", 2.5) for one in settings]
+    assert asked == [(one, "room_outbox", 2.5, False) for one in settings]
     one, two = fanout.routes
     assert (one.name, two.name) == ("one", "two")
     assert (one.wants("RoomCreated"), one.wants("Gift"), two.wants("Gift")) == (True, False, True)

@@ -19,7 +19,8 @@ SELECT {now}
 SELECT paused, paused_by FROM outboxd_lane WHERE lane = :lane
 
 -- name: set_paused
-UPDATE outboxd_lane SET paused = :paused, paused_by = :who, updated_at_ms = {now} WHERE lane = :lane
+-- Quoted, since a lane may name its own columns otherwise.
+UPDATE outboxd_lane SET paused = :paused, paused_by = :who, `updated_at_ms` = {now} WHERE lane = :lane
 
 -- name: count_class
 -- {due_index}: one range, at most :most rows of it. The row tells whether it is being delivered.
@@ -34,6 +35,13 @@ GROUP BY state
 -- name: count_failed
 -- {due_index} alone, at most :most entries of it.
 SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 LIMIT :most) AS seen
+
+-- name: blocked_rooms
+-- {due_index}: the first :most dead letters. Those that were skipped, or are of no room, block nobody.
+SELECT COUNT(*) FROM (SELECT DISTINCT a, r FROM (SELECT app_code AS a, room_id AS r, next_retry_at_ms AS n
+                                                 FROM {table} {due_index} WHERE due_at_ms = -2
+                                                 ORDER BY id LIMIT :most) AS seen
+                      WHERE n <> -1 AND LENGTH(r) > 0) AS rooms
 
 -- name: next_due
 -- {due_index}: the first entry of a range.
@@ -56,7 +64,8 @@ FROM {table} WHERE app_code = :app AND event_id = :event
 -- name: kill
 -- A worker that publishes it meanwhile finds its token gone: its settle is lost.
 UPDATE {table} {by_key}
-SET status = 'failed', claim_token = 0, lock_until_ms = 0, last_error = :why, updated_at_ms = {now}
+SET status = 'failed', claim_token = 0, lock_until_ms = 0, next_retry_at_ms = 0, last_error = :why,
+    updated_at_ms = {now}
 WHERE id = :id AND status = :seen AND claim_token = :seen_token
 
 -- name: failed_up
@@ -92,9 +101,44 @@ SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, lock_until_ms = 0
     published_to = :names, updated_at_ms = {now}
 WHERE id IN ({ids}) AND status = 'failed' AND COALESCE(published_to, '') = :seen
 
+-- name: skip
+-- Primary key. When it died stays as it is.
+UPDATE {table} {by_key} SET next_retry_at_ms = -1 WHERE id IN ({ids}) AND status = 'failed' AND {wanted}
+
 -- name: purge
 -- Primary key.
 DELETE FROM {table} WHERE id IN ({ids}) AND status = 'failed' AND {wanted}
+
+-- name: by_id
+-- Primary key.
+SELECT id, app_code, event_id, event_type, room_id, content_type, headers, status, worker_id, claim_token,
+       lock_until_ms, retry_count, next_retry_at_ms, published_to, last_error, created_at_ms, updated_at_ms,
+       delivered_at_ms, due_at_ms, {envelope_bytes}, {now}
+FROM {table} WHERE id = :id
+
+-- name: partition_of
+-- Primary key.
+SELECT room_partition FROM {table} WHERE id = :id
+
+-- name: partition_owner
+-- Primary key. Quoted, since a lane may name its own columns otherwise.
+SELECT `worker_id` FROM outboxd_partition WHERE lane = :lane AND number = :number AND `lock_until_ms` > {now}
+
+-- name: room_equal
+-- {rooms_index}: rows of one due value before an id, at most :most of them: how many, of that room how many, the first.
+SELECT COUNT(*), SUM(ours), MIN(CASE WHEN ours = 1 THEN i END)
+FROM (SELECT id AS i, CASE WHEN room_id = :room AND app_code = :app AND (:due <> -2 OR next_retry_at_ms <> -1)
+                           THEN 1 ELSE 0 END AS ours
+      FROM {table} {rooms_index} WHERE room_partition = :part AND due_at_ms = :due AND id < :id
+      ORDER BY id LIMIT :most) AS seen
+
+-- name: room_range
+-- {rooms_index}: the same of rows due at some time; what a producer delays holds nobody back.
+SELECT COUNT(*), SUM(ours), MIN(CASE WHEN ours = 1 THEN i END)
+FROM (SELECT id AS i, CASE WHEN id < :id AND room_id = :room AND app_code = :app
+                                AND (status <> 'pending' OR due_at_ms <= {now}) THEN 1 ELSE 0 END AS ours
+      FROM {table} {rooms_index} WHERE room_partition = :part AND due_at_ms BETWEEN 0 AND :high
+      ORDER BY due_at_ms, id LIMIT :most) AS seen
 
 -- name: ahead_equal
 -- {due_index}: rows of one due value before an id, at most :most of them, that a claim would take first.

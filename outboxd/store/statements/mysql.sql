@@ -1,6 +1,6 @@
 -- The relay's own statements for MySQL 8.0.1+ and MariaDB 10.6+. READ COMMITTED; rows are locked by SELECT ... SKIP
 -- LOCKED and then changed by primary key, never by a secondary index's condition: claims would lock index -> row, settles
--- row -> index, and deadlock.
+-- row -> index, and deadlock. {rows} stands for a condition on the ids that are meant, in ranges (mysql.py).
 
 -- name: peek
 -- Index due, three ranges; LIMIT 1 each. No locks.
@@ -34,20 +34,20 @@ ORDER BY due_at_ms, id LIMIT :limit FOR UPDATE SKIP LOCKED
 -- name: take
 UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease
-WHERE id IN ({ids})
+WHERE {rows}
 
 -- name: take_suspect
 UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'delivering', worker_id = :worker, claim_token = :token, lock_until_ms = {now} + :lease,
     retry_count = retry_count + 1
-WHERE id IN ({ids})
+WHERE {rows}
 
 -- name: settle_delivered
 -- The usual end, for rows of one claim. Everything it writes has a fixed width and is never null, so that no row outgrows
 -- its page.
 UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'delivered', last_error = NULL, updated_at_ms = {now}, delivered_at_ms = {now}
-WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+WHERE {rows} AND claim_token = :token AND status = 'delivering'
 
 -- name: settle_each
 -- Outcomes that differ from row to row, as a table of their own; read first (STRAIGHT_JOIN), rows found by primary key.
@@ -70,7 +70,7 @@ SET t.retry_count = t.retry_count + o_counted,
 WHERE t.claim_token = o_token AND t.status = 'delivering'
 
 -- name: tokens
-SELECT id, claim_token, status FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
+SELECT id, claim_token, status FROM {table} FORCE INDEX (PRIMARY) WHERE {rows}
 
 -- name: payload
 SELECT envelope FROM {table} FORCE INDEX (PRIMARY) WHERE id IN ({ids})
@@ -83,7 +83,7 @@ WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
 
 -- name: renew
 UPDATE {table} FORCE INDEX (PRIMARY) SET lock_until_ms = {now} + :lease
-WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+WHERE {rows} AND claim_token = :token AND status = 'delivering'
 
 -- name: hurry
 UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (o_id BIGINT PATH '$[0]', o_token BIGINT PATH '$[1]')) AS o

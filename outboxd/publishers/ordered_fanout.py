@@ -1,0 +1,152 @@
+"""The fan-out of an ordered lane: of each room one event after the other, nothing behind a failure.
+
+A publisher that `chains` takes several events of a room at once and lets none arrive behind one that failed; others
+get the next one when the last one is done with.
+"""
+
+from bisect import insort
+from collections.abc import Callable, Iterable, Sequence
+
+from outboxd.event import PARKED, Dead, Delivered, Outcome, Retry
+from outboxd.publishers.fanout import Fanout
+from outboxd.publishers.route import Item, Route
+
+BEHIND = Retry(PARKED, "behind another event of its room", counted=False)
+"""The outcome of what was not published because an event in front of it was not: it is to be given back."""
+
+Key = tuple[str, str]
+
+
+class Line:
+    """One room's events in hand. out: with the publishers. is_stuck: one of those failed."""
+
+    __slots__ = ("is_stuck", "out", "queue")
+
+    def __init__(self) -> None:
+        self.queue: list[Item] = []
+        self.out = 0
+        self.is_stuck = False
+
+
+class OrderedFanout(Fanout):
+    """A Fanout. blocks: is a dead letter a failure, for those behind it?"""
+
+    def __init__(self, routes: Sequence[Route], timeout_s: float, blocks: bool) -> None:
+        super().__init__(routes, timeout_s)
+        self._blocks = blocks
+        self.chains = len(self.routes) == 1 and bool(getattr(self.routes[0].publisher, "chains", False))
+        self._lines: dict[Key, Line] = {}
+        self.queued = 0
+        """Events that wait for their turn."""
+        self._unmatched = 0
+
+    def offer(self, items: Iterable[Item]) -> int:
+        """Take items in; how many no publisher wants. An event without a room waits for nobody."""
+        free: list[Item] = []
+        lines = self._lines
+        for item in items:
+            event = item.event
+            if not event.room_id:
+                free.append(item)
+                continue
+            key = (event.app_code, event.room_id)
+            line = lines.get(key)
+            if line is None:
+                line = lines[key] = Line()
+            if line.queue or line.is_stuck or (line.out and not self.chains):
+                insort(line.queue, item, key=_id)
+                self.queued += 1
+            else:
+                line.out += 1
+                free.append(item)
+        unmatched, self._unmatched = self._unmatched + super().offer(free), 0
+        return unmatched
+
+    def _next(self, line: Line) -> list[Item]:
+        """What of a room goes to the publishers now."""
+        if not line.queue or line.is_stuck or (line.out and not self.chains):
+            return []
+        count = len(line.queue) if self.chains else 1
+        items, line.queue = line.queue[:count], line.queue[count:]
+        line.out += count
+        self.queued -= count
+        return items
+
+    def collect(self, now_s: float) -> list[tuple[Item, Outcome]]:
+        """Items that are done since the last call; with one that failed come those behind it, as BEHIND."""
+        finished = super().collect(now_s)
+        free: list[Item] = []
+        stuck: set[Key] = set()
+        for place, (item, outcome) in enumerate(finished):
+            event = item.event
+            key = (event.app_code, event.room_id)
+            line = self._lines.get(key) if event.room_id else None
+            if line is None or outcome is BEHIND:
+                continue
+            line.out -= 1
+            if line.is_stuck or not (isinstance(outcome, Delivered) or self._goes_past(outcome)):
+                if line.is_stuck and not isinstance(outcome, Delivered):
+                    finished[place] = (item, BEHIND)
+                line.is_stuck = True
+                stuck.add(key)
+            elif line.queue:
+                free += self._next(line)
+            elif not line.out:
+                del self._lines[key]
+        if stuck:
+            finished += self._stopped(stuck)
+        if free:
+            self._unmatched += super().offer(free)
+        return finished
+
+    def _goes_past(self, outcome: Outcome) -> bool:
+        """Does an event that was not delivered keep nobody?"""
+        return isinstance(outcome, Dead) and not self._blocks and not self.chains
+
+    def _stopped(self, stuck: set[Key]) -> list[tuple[Item, Outcome]]:
+        """What waits behind the failures of these rooms."""
+        result: list[tuple[Item, Outcome]] = []
+        if self.chains and self.waiting:
+            for item in super().take_back(lambda item: _key(item) not in stuck):
+                key = _key(item)
+                if key is not None:
+                    self._lines[key].out -= 1
+                result.append((item, BEHIND))
+        for key in stuck:
+            line = self._lines[key]
+            result += [(item, BEHIND) for item in line.queue]
+            self.queued -= len(line.queue)
+            line.queue.clear()
+            if not line.out:  # all of its failure is told: what comes now comes anew
+                del self._lines[key]
+        return result
+
+    def take_back(self, keep: Callable[[Item], bool] | None = None) -> list[Item]:
+        """Items that no publisher was asked about, as Fanout does; those that wait for their turn, too. Those behind
+        them, which `keep` keeps, come out of `collect` as BEHIND."""
+        taken = super().take_back(keep)
+        lines = {key: self._lines[key] for item in taken if (key := _key(item)) and key in self._lines}
+        for item in taken:
+            key = _key(item)
+            if key in lines:
+                lines[key].out -= 1
+        for key, line in list(self._lines.items()):
+            gone = [item for item in line.queue if keep is None or not keep(item)]
+            if not gone and key not in lines:
+                continue
+            taken += gone
+            self._finished += [(item, BEHIND) for item in line.queue if item not in gone]
+            self.queued -= len(line.queue)
+            line.queue.clear()
+            if not line.out:
+                del self._lines[key]
+        return taken
+
+
+def _key(item: Item) -> Key | None:
+    event = item.event
+    return (event.app_code, event.room_id) if event.room_id else None
+
+
+def _id(item: Item) -> int:
+    return item.event.id

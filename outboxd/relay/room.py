@@ -1,0 +1,86 @@
+"""One room of an ordered lane, as far as it is open: its events that are known and not finished. Pure."""
+
+from typing import Any, NamedTuple
+
+from outboxd.store.api import FRESH
+
+Row = tuple[Any, ...]
+Key = tuple[str, str] | int
+"""(app_code, room_id); an event without a room is a room of its own, by its id."""
+
+WAITING, LEASED, SUSPECT, DEAD, UNSURE = "waiting", "leased", "suspect", "dead", "unsure"
+"""Why an event keeps those behind it: it waits for its next try; somebody else's claim holds it; its lease ran out; it
+is a dead letter; it must be looked at."""
+
+FOREVER_S = float("inf")
+
+ROOM, APP, PAYLOAD, STATUS, DUE, SIZE, NUMBER, LEASED_MS, WAIT_MS, NEXT_RETRY = 3, 4, 5, 12, 13, 14, 15, 16, 17, 18
+"""Where a row's values stand: store.api.Partitions."""
+
+
+class Entry(NamedTuple):
+    """An event that nothing but its place keeps. row: with its payload, if it is at hand."""
+
+    id: int
+    size_bytes: int
+    row: Row | None
+
+
+class Blocker(NamedTuple):
+    """An event that keeps those behind it: why, until when (time.monotonic()), and its size."""
+
+    why: str
+    until_s: float
+    size_bytes: int
+
+
+class Room:
+    """ready: by their ids. held: how many this worker has claimed. more_from: from this id on nothing is remembered."""
+
+    __slots__ = ("blockers", "held", "key", "more_from", "number", "ready")
+
+    def __init__(self, key: Key, number: int) -> None:
+        self.key = key
+        self.number = number
+        self.ready: list[Entry] = []
+        self.blockers: dict[int, Blocker] = {}
+        self.held = 0
+        self.more_from: int | None = None
+
+    @property
+    def open_until(self) -> int:
+        """Events below this id are kept by nothing."""
+        return min(self.blockers) if self.blockers else FRESH
+
+    @property
+    def is_claimable(self) -> bool:
+        """Is there an event that may be claimed?"""
+        return bool(self.ready) and (not self.blockers or self.ready[0].id < self.open_until)
+
+    @property
+    def lacks(self) -> bool:
+        """Must more of it be read before it can go on?"""
+        return self.more_from is not None and not self.ready and self.more_from < self.open_until
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing known of it?"""
+        return not (self.held or self.ready or self.blockers) and self.more_from is None
+
+
+def is_delayed(row: Row) -> bool:
+    """Its producer wants it later: it comes when it is due, and keeps nobody till then."""
+    return bool(row[STATUS] == "pending" and row[DUE] != FRESH and row[WAIT_MS] > 0)
+
+
+def blocker_of(row: Row, now_s: float) -> Blocker | None:
+    """Why an open row keeps those behind it, if it does."""
+    status = row[STATUS]
+    if status == "delivering":
+        leased_ms = row[LEASED_MS]
+        return Blocker(LEASED if leased_ms > 0 else SUSPECT, now_s + leased_ms / 1000, row[SIZE])
+    if status == "failed":
+        return Blocker(DEAD, FOREVER_S, row[SIZE])
+    if row[DUE] != FRESH and row[WAIT_MS] > 0:
+        return Blocker(WAITING, now_s + row[WAIT_MS] / 1000, row[SIZE])
+    return None

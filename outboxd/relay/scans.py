@@ -1,0 +1,153 @@
+"""How far the partitions of an ordered lane have been read: floors, late commits, sweeps. Pure.
+
+A scan goes on behind the last row it saw. What is caught up is read again from a little before its end, since a
+transaction with a lower id may commit a moment later; a sweep from zero finds the rest. Sweeps go in pieces, and take a
+bounded share of the time.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from outboxd.store.api import FRESH, ZERO, Floors
+
+Row = tuple[Any, ...]
+
+TRAIL_S = 0.25
+"""So long after a higher id a lower one may be committed and is still found by the next look."""
+SWEEP_SHARE = 50
+SWEEP_MOST_S = 60.0
+PIECE_SHARE = 10
+"""After a piece of a sweep none follows for so many times its duration."""
+
+DUE, NUMBER = 13, 15
+
+
+class Scans:
+    """more: the partitions of which more is to be read at once, of fresh or due rows."""
+
+    def __init__(self, poll_interval_s: float) -> None:
+        self._poll_interval_s = poll_interval_s
+        self._floors: dict[int, Floors] = {}
+        self.more_fresh: set[int] = set()
+        self.more_due: set[int] = set()
+        self._cut: set[int] = set()  # their last scan ended before they did
+        self._trail: deque[tuple[float, int]] = deque()
+        self._sweep: dict[int, Floors] = {}
+        self.sweep_at_s = 0.0
+        self._sweep_took_s = 0.0
+
+    def begin(self, floors: Mapping[int, Floors]) -> None:
+        """Partitions that are to be read from these floors on."""
+        for number, floor in floors.items():
+            self._floors[number] = floor
+            self._cut.add(number)
+            self.more_fresh.add(number)
+            self.more_due.add(number)
+
+    def drop(self, numbers: Iterable[int]) -> None:
+        """They are somebody else's."""
+        for number in numbers:
+            self._floors.pop(number, None)
+            self._sweep.pop(number, None)
+            self._cut.discard(number)
+            self.more_fresh.discard(number)
+            self.more_due.discard(number)
+
+    def lowest(self, now_s: float) -> Floors:
+        """Where a look begins that must find whatever came since, in any partition."""
+        if not self._floors:
+            return ZERO
+        due = min((floor.due_at_ms, floor.due_id) for floor in self._floors.values())
+        return Floors(min(self._start(number, now_s) for number in self._floors), *due)
+
+    def _start(self, number: int, now_s: float) -> int:
+        floor = self._floors[number]
+        if number in self._cut:
+            return floor.fresh_id
+        while len(self._trail) > 1 and self._trail[1][0] <= now_s - TRAIL_S:
+            self._trail.popleft()
+        return min(floor.fresh_id, self._trail[0][1]) if self._trail else floor.fresh_id
+
+    def look_everywhere(self, *, fresh: bool, due: bool) -> None:
+        """A look has found something."""
+        if fresh:
+            self.more_fresh.update(self._floors)
+        if due:
+            self.more_due.update(self._floors)
+
+    def starts(self, now_s: float) -> dict[int, Floors]:
+        """From where to read each partition of which there may be more."""
+        starts: dict[int, Floors] = {}
+        for number in sorted(self.more_fresh | self.more_due):
+            floor = self._floors[number]
+            starts[number] = Floors(self._start(number, now_s), floor.due_at_ms, floor.due_id)
+        return starts
+
+    def saw(self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float) -> None:
+        """What a scan of both kinds found, at most limit rows of each partition and kind."""
+        fresh: dict[int, list[int]] = {number: [] for number in starts}
+        due: dict[int, list[tuple[int, int]]] = {number: [] for number in starts}
+        for row in rows:
+            if row[DUE] == FRESH:
+                fresh[row[NUMBER]].append(row[0])
+            else:
+                due[row[NUMBER]].append((row[DUE], row[0]))
+        newest = max((ids[-1] for ids in fresh.values() if ids), default=0)
+        for number in starts:
+            floor, ids, dues = self._floors[number], fresh[number], due[number]
+            last = _last_due(floor, dues, limit)
+            if len(dues) < limit:
+                self.more_due.discard(number)
+            fresh_id = max([floor.fresh_id, *ids[-1:]])
+            if len(ids) >= limit:
+                self._cut.add(number)
+            elif number in self.more_fresh:
+                self._cut.discard(number)
+                # All there is: rows of others that this snapshot saw are newer than whatever comes here now, or late.
+                self.more_fresh.discard(number)
+                fresh_id = max(fresh_id, newest)
+            self._floors[number] = Floors(fresh_id, *last)
+        highest = max([newest, *(self._trail[-1][1:] if self._trail else ())])
+        self._trail.append((now_s, highest))
+
+    # sweeps
+
+    def sweeps(self, now_s: float) -> bool:
+        """Is a piece of a sweep to be made?"""
+        return bool(self._floors) and now_s >= self.sweep_at_s
+
+    def sweep_starts(self, most: int) -> dict[int, Floors]:
+        """The partitions of the next piece, and from where."""
+        if not self._sweep:
+            self._sweep = dict.fromkeys(self._floors, ZERO)
+            self._sweep_took_s = 0.0
+        return dict(list(self._sweep.items())[:most])
+
+    def swept(
+        self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float, took_s: float
+    ) -> bool:
+        """A piece is done; is it the sweep's last one?"""
+        for number, start in starts.items():
+            own = [row for row in rows if row[NUMBER] == number]
+            ids = [row[0] for row in own if row[DUE] == FRESH]
+            dues = [(row[DUE], row[0]) for row in own if row[DUE] != FRESH]
+            if len(ids) < limit and len(dues) < limit:
+                self._sweep.pop(number, None)
+            else:
+                self._sweep[number] = Floors(max([start.fresh_id, *ids[-1:]]), *_last_due(start, dues, limit))
+        self._sweep_took_s += took_s
+        if self._sweep:
+            self.sweep_at_s = now_s + PIECE_SHARE * took_s
+            return False
+        pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_took_s)
+        self.sweep_at_s = now_s + max(self._poll_interval_s, pause_s)
+        return True
+
+
+def _last_due(start: Floors, dues: Sequence[tuple[int, int]], limit: int) -> tuple[int, int]:
+    """Behind which row the due ones go on: not beyond the first value before all rows of that value were read."""
+    equal = [due for due in dues if due[0] == start.due_at_ms]
+    if len(equal) >= limit:
+        return equal[-1]
+    return max([(start.due_at_ms, start.due_id), *dues])

@@ -1,0 +1,89 @@
+"""Which partitions of an ordered lane this worker owns, and what it does to have its share. Over the store."""
+
+import random
+from collections.abc import Collection, Iterable, Sequence
+
+from outboxd.relay.shares import next_step
+from outboxd.store.api import Ownership, Partitions
+
+TICK_S = 2.0
+"""So often the partitions' owners are looked at; four times as often until this worker has its share."""
+ABANDONED_S = 4.0
+"""A partition that has been free so long may be taken by anybody, whatever his share."""
+
+
+class Tenure:
+    """numbers: what is owned. leaving: those of them that somebody else is to have. peers: workers that are known."""
+
+    def __init__(self, worker_id: str, lease_s: float, peers: int, owner: int) -> None:
+        self._worker_id = worker_id
+        self._lease_ms = round(lease_s * 1000)
+        self._keep_every_s = lease_s / 3
+        self._peers = peers
+        self.owner = owner
+        self.numbers: frozenset[int] = frozenset()
+        self.leaving: frozenset[int] = frozenset()
+        self.tick_at_s = 0.0
+        self._kept_s = 0.0
+        self._free_since_s: dict[int, float] = {}
+        self._is_first = True
+
+    def connected(self, partitions: Partitions, now_s: float) -> None:
+        """On a new session: what is still ours is ours, and a look at the rest is due."""
+        self.keep(partitions, now_s, is_due=True)
+        self.tick_at_s = now_s
+        self._free_since_s.clear()
+
+    def keep(self, partitions: Partitions, now_s: float, is_due: bool = False) -> None:
+        """Lengthen the leases, if it is time; what is lost is not among the numbers any more."""
+        if self.numbers and (is_due or now_s - self._kept_s >= self._keep_every_s):
+            self.numbers = partitions.keep(sorted(self.numbers), self.owner, self._lease_ms)
+            self._kept_s = now_s
+
+    def kept(self, now_s: float) -> None:
+        """A claim has lengthened them."""
+        self._kept_s = now_s
+
+    def disowned(self, numbers: Iterable[int]) -> None:
+        """A claim has found them to be somebody else's."""
+        self.numbers -= frozenset(numbers)
+
+    def tick(self, partitions: Partitions, now_s: float, in_hand: Collection[int | None]) -> frozenset[int]:
+        """Take, ask and leave; which ones are new and were not given back in order by whoever had them before.
+        in_hand: partitions of which something is claimed and not settled: they cannot be left yet."""
+        table = partitions.owners()
+        free = {one.number for one in table if one.lease_ms <= 0 and one.token != self.owner}
+        self._free_since_s = {number: self._free_since_s.get(number, now_s) for number in free}
+        abandoned = {number for number in free if now_s - self._free_since_s[number] >= ABANDONED_S}
+        step = next_step(table, self._worker_id, self.owner, self._peers, abandoned, random.shuffle)
+        acquire = self._with_former(table, step.acquire)
+        before = self.numbers
+        if acquire:
+            former = self._worker_id if self._is_first else ""
+            args = self._worker_id, self.owner, self._lease_ms, former
+            self.numbers = partitions.acquire(acquire, *args)
+            self._kept_s = max(self._kept_s, now_s) if before else now_s
+        self._is_first = False
+        partitions.ask(step.ask, self._worker_id, self._lease_ms)
+        self.leaving = frozenset(step.leave) & self.numbers
+        left = [number for number in self.leaving if number not in in_hand]
+        if left:
+            partitions.release(left, self.owner)
+            self.numbers -= frozenset(left)
+            self.leaving -= frozenset(left)
+        is_settled = not (acquire or step.ask or step.leave) and bool(self.numbers)
+        self.tick_at_s = now_s + (TICK_S if is_settled else TICK_S / 4) * random.uniform(0.9, 1.1)
+        unclean = {one.number for one in table if one.worker_id}
+        return (self.numbers - before) & frozenset(unclean)
+
+    def _with_former(self, table: Sequence[Ownership], acquire: tuple[int, ...]) -> list[int]:
+        """At the start also those of this worker's own last life: it is over, so nobody writes to them any more."""
+        if not self._is_first:
+            return list(acquire)
+        former = [one.number for one in table if one.worker_id == self._worker_id and one.token != self.owner]
+        return sorted({*acquire, *former})
+
+    def end(self, partitions: Partitions) -> None:
+        """Give all of them back."""
+        numbers, self.numbers = self.numbers, frozenset()
+        partitions.release(sorted(numbers), self.owner)

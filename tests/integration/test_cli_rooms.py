@@ -1,0 +1,202 @@
+"""Ordered lanes at the command line: rooms that wait are shown, explained and freed; what they need is asked for."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.services.cli import Cli
+from tests.services.daemon import write_config
+from tests.services.lanes import Table, table_of
+from tests.services.mariadb import execute
+
+PUBLISHERS = {"bus": {"type": "null"}}
+ORDERED: dict[str, Any] = {"ordering": "room", "on_dead": "block"}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    return tmp_path / "outbox.yaml"
+
+
+@pytest.fixture
+def cli(tmp_path: Path, config: Path) -> Cli:
+    return Cli(tmp_path, config)
+
+
+@pytest.fixture
+def table(config: Path, mysql_url: str) -> Iterator[Table]:
+    with table_of(write_config(config, mysql_url, PUBLISHERS, **ORDERED)) as made:
+        yield made
+
+
+def story(cli: Cli, event_id: str) -> tuple[dict[str, Any], list[str]]:
+    """For programs, and for people."""
+    (document,) = cli("explain", event_id, "--json").json["events"]
+    said = [line.strip() for line in cli("explain", event_id).ok().splitlines()]
+    return document, said
+
+
+def line_of(table: Table, *first: dict[str, object]) -> None:
+    """A room: these events, and behind them the one that is called `last`."""
+    for number, columns in enumerate(first):
+        table.fill(1, **{"event_id": f"e{number}", **columns})
+    table.fill(1, event_id="last")
+
+
+# explain
+
+
+def test_an_event_names_the_retry_that_it_waits_for(cli: Cli, table: Table) -> None:
+    """Nothing has to be done: the room goes on by itself."""
+    later = table.now_ms() + HOUR_MS
+    line_of(table, {"status": "retryable", "next_retry_at_ms": later, "last_error": "HTTP 500"}, {})
+    document, said = story(cli, "last")
+    assert document["state"] == "waiting"
+    assert document["headline"].startswith(
+        "it waits for event e0 (id 1) of the same room, which is retryable, next try in"
+    )
+    assert said[2].startswith("- it waits for"), "and since when"
+    assert said[3] == "- 2 events of its room are before it"
+    room = document["room"]
+    assert said[4] == f"- its room is in partition {room['partition']}, which no worker has right now"
+    assert room == {
+        "partition": room["partition"], "owner": None, "ahead": 2, "ahead_is_lower_bound": False,
+        "front": {"event_id": "e0", "id": 1, "status": "retryable"},
+    }  # fmt: skip
+    assert document["todo"] == []
+    assert story(cli, "e0")[0]["room"]["front"] is None
+
+
+def test_an_event_names_the_dead_letter_that_it_waits_for_and_what_can_be_done(cli: Cli, table: Table) -> None:
+    """Nothing happens until a person acts."""
+    line_of(table, {"status": "failed", "last_error": "HTTP 422"})
+    document, said = story(cli, "last")
+    dead = "it waits for event e0 (id 1) of the same room, which is a dead letter, and on_dead is block"
+    assert document["headline"] == dead
+    assert [line for line in said if line.startswith("to do")] == [
+        "to do: publish e0 again: `outboxd dead replay e0 --lane room_outbox --app app`",
+        "to do: or delete it for good: `outboxd dead purge e0 --lane room_outbox --app app`",
+        "to do: or let the room go on without it: `outboxd dead skip e0 --lane room_outbox --app app`",
+    ]
+    document, _ = story(cli, "e0")
+    assert "room room-1 waits behind it, since on_dead is block" in document["details"]
+    assert document["todo"][-1].endswith("`outboxd dead skip e0 --lane room_outbox --app app`")
+
+
+def test_an_event_names_who_delivers_the_one_before_it(cli: Cli, table: Table) -> None:
+    """And who has its room; a lost worker is no worker."""
+    soon = table.now_ms() + HOUR_MS
+    line_of(table, {"status": "delivering", "worker_id": "n1/room_outbox-01", "lock_until_ms": soon})
+    own = "UPDATE outboxd_partition SET worker_id = 'n1/room_outbox-01', lock_until_ms = :until"
+    table.connection.execute(own, {"until": soon})
+    document, said = story(cli, "last")
+    front = "it waits for event e0 (id 1) of the same room, which is "
+    assert document["headline"] == front + "being delivered by worker n1/room_outbox-01"
+    assert document["room"]["owner"] == "n1/room_outbox-01"
+    assert any(line.endswith(", which worker n1/room_outbox-01 has") for line in said)
+    table.connection.execute("UPDATE room_outbox SET lock_until_ms = 5 WHERE event_id = 'e0'")
+    lost = "in the hands of n1/room_outbox-01, which died or hangs: its lease ran out"
+    assert story(cli, "last")[0]["headline"].startswith(front + lost)
+
+
+def test_an_event_behind_a_fresh_one_waits_like_that_one(cli: Cli, table: Table) -> None:
+    """And one without a room waits for nobody."""
+    line_of(table, {}, {})
+    table.fill(1, event_id="free", room_id="")
+    document, said = story(cli, "last")
+    at = "it waits for event e0 (id 1) of the same room, which is pending, at the front of the queue"
+    assert document["headline"] == at
+    assert any("is the daemon running" in line or "no worker holds" in line for line in said)
+    assert story(cli, "free")[0]["room"] is None
+
+
+# dead skip, list, show, status
+
+
+def test_a_blocked_room_is_counted_skipped_and_free(cli: Cli, table: Table) -> None:
+    """Seen, decided, done; the dead letter stays, for whoever asks later."""
+    line_of(table, {"status": "failed", "last_error": "HTTP 422", "updated_at_ms": table.now_ms() - HOUR_MS})
+    waits = (
+        "room_outbox: 1 room waits behind a dead letter: replay it, purge it, or `outboxd dead skip EVENT_ID --lane "
+    )
+    assert waits + "room_outbox`" in cli("status").ok().splitlines()
+    assert cli("status", "--json").json["lanes"][0]["blocked_rooms"] == 1
+    before = table.row("e0")
+    assert "Let the rooms of 1 dead letter of room_outbox go on without them?" in cli("dead", "skip", "e0").failed(2)
+    would = "1 dead letter of room_outbox would be skipped, and their rooms go on"
+    assert would in cli("dead", "skip", "e0", "--dry-run").ok()
+    assert table.row("e0") == before
+    assert cli.on_terminal("dead", "skip", "e0", typed="y\n").status == 0
+    assert table.row("e0") == {**before, "next_retry_at_ms": -1}
+    again = cli("dead", "skip", "e0", "--app", "app", "--lane", "room_outbox", "--yes", "--json").json
+    assert again == {"lane": "room_outbox", "matched": 1, "matched_is_lower_bound": False, "done": 1}
+    assert "behind a dead letter" not in cli("status").ok()
+    assert "(skipped) HTTP 422" in cli("dead", "list").ok()
+    assert cli("dead", "list", "--json").json["events"][0]["skipped"] is True
+    assert "it was skipped: its room goes on without it" in cli("dead", "show", "e0").ok()
+    assert story(cli, "last")[0]["room"]["front"] is None
+    cli("dead", "replay", "e0").ok()
+    assert story(cli, "last")[0]["headline"].endswith("which is pending, at the front of the queue")
+
+
+def test_only_a_dead_letter_can_be_skipped(cli: Cli, table: Table) -> None:
+    """Where the event is instead is said."""
+    line_of(table)
+    shown = cli("dead", "skip", "last", "--yes")
+    assert (shown.status, shown.err) == (1, "")
+    assert "no dead letter in room_outbox matches: event last is pending" in shown.out
+    assert "there is no event nothing" in cli("dead", "skip", "nothing", "--yes").out
+    assert table.row("last")["next_retry_at_ms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({}, "room_outbox is not ordered: nothing waits for its dead letters"),
+        ({"ordering": "room"}, "rooms of room_outbox go on behind a dead letter by themselves (on_dead: continue)"),
+    ],
+)
+def test_where_no_room_waits_nothing_is_skipped(
+    cli: Cli, config: Path, mysql_url: str, settings: dict[str, Any], why: str
+) -> None:
+    """With what can be done instead: nothing there reads the mark."""
+    with table_of(write_config(config, mysql_url, PUBLISHERS, **settings)) as table:
+        table.fill(1, event_id="e0", status="failed")
+        said = cli("dead", "skip", "e0", "--yes").failed()
+        assert why in said
+        assert "Replay or purge" in said
+        assert table.row("e0")["next_retry_at_ms"] == 0
+        assert cli("status", "--json").json["lanes"][0]["blocked_rooms"] is None
+
+
+# the tables
+
+
+def test_an_ordered_lane_starts_only_when_its_table_is_ready(cli: Cli, config: Path, mysql_url: str) -> None:
+    """G10: one line, and what to do; init-db says what it did, and a second run that nothing is left."""
+    write_config(config, mysql_url, PUBLISHERS)
+    cli("init-db").ok()
+    write_config(config, mysql_url, PUBLISHERS, **ORDERED)
+    assert "has no column room_partition: run `outboxd init-db`" in cli("run").failed()
+    assert "ADD COLUMN room_partition" in cli("init-db", "--print").ok()
+    assert "room_outbox: building an index" in cli("init-db").ok()
+    assert cli("init-db").ok() == "room_outbox: nothing to do, it has version 1\n"
+    assert cli("init-db", "--print").ok().startswith("-- nothing to create or change")
+    execute(mysql_url, "DELETE FROM outboxd_partition WHERE number = 63")
+    assert "has not all of its rows in outboxd_partition: run `outboxd init-db`" in cli("run").failed()
+    cli("init-db").ok()
+    assert cli("run", "--until-empty").status == 0
+
+
+def test_an_event_is_explained_before_init_db_has_run(cli: Cli, config: Path, mysql_url: str) -> None:
+    """With what is missing, instead of an error."""
+    with table_of(write_config(config, mysql_url, PUBLISHERS)) as table:
+        write_config(config, mysql_url, PUBLISHERS, **ORDERED)
+        table.fill(1, event_id="e0")
+        document, said = story(cli, "e0")
+        assert document["room"] is None
+        assert any(line.startswith("- its room could not be looked at: ") for line in said), said
+        assert "init-db" in "".join(said)

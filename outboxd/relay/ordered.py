@@ -25,7 +25,7 @@ from outboxd.store.api import ZERO, Floors, Partitions, Pick, Store
 
 PER_ROOM = 32
 """Events of one room in hand, with a publisher that takes one at a time: enough until the next claim."""
-PIECE_PARTITIONS, PIECE_ROWS = 8, 250
+PIECE_PARTITIONS, PIECE_ROWS = 16, 200
 """How much one piece of a sweep reads, without payloads."""
 LOOKED_AT = 1000
 REFILL_ROWS = 500
@@ -134,13 +134,13 @@ class Ordered:
             self._look_again(partitions, unsure[:LOOKED_AT], now_s)
         elif self._loading:
             self._load(partitions, now_s)
-        elif now_s >= self._poll_at_s and self._tenure.numbers:
-            self._look(partitions, now_s)
         elif self._look_at:
             self._look_again(partitions, self._look_at[:LOOKED_AT], now_s)
             del self._look_at[:LOOKED_AT]
-        elif self._scans.sweeps(now_s):
+        elif self._scans.sweeps(now_s) and not self._has_rung:
             self._sweep(partitions, now_s)
+        elif now_s >= self._poll_at_s and self._tenure.numbers:
+            self._look(partitions, now_s)
         else:
             return False
         return True
@@ -222,6 +222,7 @@ class Ordered:
         self._meter.sweeps.observe(took_s)
         if self._scans.swept(starts, rows, PIECE_ROWS, now_s, took_s):
             self._look_at = self._rooms.blocking()
+            self._poll_at_s = max(self._poll_at_s, now_s + self._lane.poll_interval_s)  # it has seen all there is
 
     # claims
 

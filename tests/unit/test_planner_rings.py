@@ -4,7 +4,7 @@ import pytest
 
 from outboxd.publishers.fanout import NONE
 from outboxd.relay.planner import TRAIL_S, TRAIL_STEP_S, Look, Planner
-from outboxd.store.api import ZERO, Floors
+from outboxd.store.api import ZERO, Floors, Peek
 from tests.unit.test_planner import BOTH, FRESH, IDLE, NOTHING, busy, claim, holding, look, planner, take
 
 
@@ -160,6 +160,19 @@ def test_the_floors_past_stays_short() -> None:
             made.saw(look(made.next(now_s, IDLE)), NOTHING, now_s, 0.0)
         deliver(made, turn, now_s)
         assert len(made._trail) <= 2 + TRAIL_S / TRAIL_STEP_S
+
+
+def test_a_worker_that_finds_nothing_keeps_up_with_the_others() -> None:
+    """Else each of its looks, many a second when it is rung, would read all that the others have relayed since it last
+    found something: under a long-open snapshot, hundreds of thousands of entries."""
+    made = idle_at(500)
+    made.rung(surely=False)
+    made.saw(look(made.next(0.3, IDLE)), Peek(now_ms=0, paused=False, fresh=False, due=False, last_id=900), 0.3, 0.0)
+    made.rung(surely=False)
+    assert look(made.next(0.3 + TRAIL_S - 0.01, IDLE)).floors.fresh_id == 500, "late commits"
+    assert look(made.next(0.3 + TRAIL_S, IDLE)).floors.fresh_id == 900
+    made.saw(look(made.next(0.6, IDLE)), Peek(now_ms=0, paused=False, fresh=True, due=False, last_id=990), 0.6, 0.0)
+    assert made.floors.fresh_id == 900, "something up to 990 is to be claimed"
 
 
 def test_a_sweep_that_lowers_the_floor_lowers_where_looks_start() -> None:

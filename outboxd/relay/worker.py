@@ -25,7 +25,7 @@ from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
 SETTLE_RUNG_S = 0.01
-"""While rings bring work: the next one's claim takes the outcomes along, in one transaction."""
+"""When nothing is being published, and rings bring work: the next one's claim takes the outcomes along."""
 CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
 WAKE_ONE_EVERY_S = 1.0
@@ -180,9 +180,7 @@ class Worker:
             wrote = self._take(store, plan)
         elif isinstance(plan, Look):
             self._look(store, plan)
-        elif self._ledger.must_settle(
-            now_s, self._settle_within_s, hurry=self._drain is not None, patient=self._doorbell.is_quick
-        ):
+        elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, self._drain is not None, self._settle_idle_s):
             self._ledger.exchange(store, None, now_s)
             self._planner.freed()
             wrote = True
@@ -256,7 +254,7 @@ class Worker:
         if self._link.store is None:
             at_s = min(at_s, max(self._link.retry_at_s, now_s + 0.01))
         else:
-            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(self._settle_within_s)))
+            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S, self._settle_idle_s)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
             at_s = min(at_s, max(self._not_before_s, self._planner.wake_at_s(holding)))
@@ -272,8 +270,8 @@ class Worker:
             self._planner.rung(surely=self._doorbell.is_quick)
 
     @property
-    def _settle_within_s(self) -> float:
-        return SETTLE_RUNG_S if self._doorbell.is_quick else SETTLE_WITHIN_S
+    def _settle_idle_s(self) -> float:
+        return SETTLE_RUNG_S if self._doorbell.is_quick else 0.0
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)

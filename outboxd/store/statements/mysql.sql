@@ -3,7 +3,7 @@
 -- row -> index, and deadlock. {rows} stands for a condition on the ids that are meant, in ranges (mysql.py).
 
 -- name: peek
--- Index due, three ranges; LIMIT 1 each. No locks.
+-- Index due, three ranges; LIMIT 1 each. The last id is read from the end of the primary key. No locks.
 SELECT {now},
        (SELECT paused FROM outboxd_lane WHERE lane = :lane),
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
@@ -12,7 +12,8 @@ SELECT {now},
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
                WHERE due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now} LIMIT 1)
     OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
-               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now} LIMIT 1)
+               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now} LIMIT 1),
+       (SELECT MAX(id) FROM {table})
 
 -- name: claim_equal
 -- Index due: one due value, behind an id. Payloads up to `inline` bytes come at once, so that rows of usual size need no

@@ -13,7 +13,7 @@ status, due_at_ms,
 CASE typeof(envelope) WHEN 'blob' THEN length(envelope) ELSE length(CAST(envelope AS BLOB)) END
 
 -- name: peek
--- Three ranges of {index}. No locks.
+-- Three ranges of {index}; the last id from the end of the table. No locks.
 SELECT {now},
        (SELECT paused FROM outboxd_lane WHERE lane = :lane),
        EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
@@ -21,7 +21,8 @@ SELECT {now},
        EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
                WHERE due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now})
     OR EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
-               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now})
+               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now}),
+       (SELECT MAX(id) FROM {table})
 
 -- name: claim_equal
 -- {index}: one due value, behind an id.

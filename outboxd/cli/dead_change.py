@@ -87,7 +87,7 @@ def purge(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json
 @_changing
 @click.pass_obj
 def skip(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json: bool) -> int:
-    """Let rooms go on behind dead letters that block them (on_dead: block). Always asks first.
+    """Let rooms go on behind dead letters that block them (on_dead: block). More than one asks first.
 
     The dead letters stay, marked as skipped. One that is replayed later is published behind what went on without it.
     """
@@ -99,7 +99,8 @@ def skip(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json:
     _announce(dead.notes(found, None), wants_json)
     if dry_run:
         return _report(lane, found, 0, wants_json, dead.would(SKIP, found, lane))
-    agree(f"Let the rooms of {found} of {lane.name} go on without them?", yes)
+    if found.count > 1 or found.is_more:
+        agree(f"Let the rooms of {found} of {lane.name} go on without them?", yes)
     with options.connection() as connection:
         done = _counting(skip_rows(connection, lane, found.chosen, batch=BATCH), f"of {found} skipped")
     return _report(lane, found, done, wants_json, dead.did(SKIP, done, lane))

@@ -236,6 +236,8 @@ class Ordered:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
+        if self._scans.unchecked and self._rooms.is_whole:
+            self._look_for_late(partitions, now_s)
         chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
         if len(chosen) < limit and self._read_more(partitions, now_s, budget_bytes):
             return False
@@ -248,13 +250,22 @@ class Ordered:
         )
         return self._exchange(store, pick)
 
+    def _look_for_late(self, partitions: Partitions, now_s: float) -> None:
+        """Note events in front of those just read that were committed after their ids had been passed."""
+        start_s = time.monotonic()
+        after, before = self._scans.late_range(now_s)
+        late = self._rooms.unknown(partitions.open_ids(sorted(self._tenure.numbers), after, before))
+        self._scans.looked_for_late(now_s, time.monotonic() - start_s)
+        if late:
+            self._note(partitions.rows(late), now_s)
+
     def _read_more(self, partitions: Partitions, now_s: float, budget_bytes: int) -> bool:
         room = self._rooms.lacking()
         if room is not None and room.more_from is not None and not isinstance(room.key, int):
             rows = partitions.scan_room(room.number, room.key, room.more_from, REFILL_ROWS)
             self._rooms.refill(room, rows, REFILL_ROWS, now_s)
             return True
-        starts = self._scans.starts(now_s)
+        starts = self._scans.starts()
         if not starts:
             return False
         # A batch from all of them together; payloads that are larger than usual are read one by one.

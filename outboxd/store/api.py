@@ -25,7 +25,7 @@ PARTITIONS = schema.PARTITIONS
 """Of an ordered lane: the numbers in room_partition and outboxd_partition are 0 to one less."""
 
 SKIPPED = -1
-"""`next_retry_at_ms` of a dead letter that holds its room up no longer."""
+"""`next_retry_at_ms` of a dead letter that holds its room up no longer; whatever is below 0 is read so."""
 
 DELIVERED = "delivered"
 RETRYABLE = "retryable"
@@ -172,6 +172,9 @@ class Partitions(Protocol):
         """Open rows behind the floors, leased or not, by one snapshot: of each partition at most limit fresh ones, by
         id, and twice as many due ones, by due_at_ms and id. inline_bytes: how long a payload may be to come along; 0:
         nothing but what order asks for."""
+
+    def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
+        """Ids of all fresh rows of the partitions between two ids, from the index alone."""
 
     def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[tuple[Any, ...]]:
         """Fresh rows of one (app_code, room_id) from an id on, by id, without payload."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from outboxd.config.schema import Lane
+from outboxd.store.api import SKIPPED
 from outboxd.store.connection import Connection
 from outboxd.store.desk import COUNT_CAP
 from outboxd.store.desk_find import Desk, Found, find, found_of, text
@@ -113,7 +114,7 @@ def skip(connection: Connection, lane: Lane, wanted: DeadFilter, *, batch: int =
     """Let rooms go on behind dead letters, which stay; yields how many, after every chunk. Again: the same."""
     desk = Desk(connection, lane)
     for chunk in _chunks(desk, wanted, batch):
-        yield desk.execute("skip", _params(desk, wanted), [row_id for row_id, _ in chunk])
+        yield desk.execute("skip", {**_params(desk, wanted), "mark": SKIPPED}, [row_id for row_id, _ in chunk])
 
 
 def _chunks(desk: Desk, wanted: DeadFilter, batch: int) -> Iterator[Sequence[tuple[int, str]]]:

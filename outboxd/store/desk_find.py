@@ -7,7 +7,7 @@ from typing import TypeVar
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused
 from outboxd.store import statements
-from outboxd.store.api import FAILED, SKIPPED
+from outboxd.store.api import FAILED
 from outboxd.store.connection import NO_PARAMS, Connection, Params, Row
 from outboxd.store.migrate_sqlite import index_of, partition_index
 from outboxd.store.migrations import theirs
@@ -49,7 +49,7 @@ class Found:
     @property
     def is_skipped(self) -> bool:
         """Is it a dead letter that holds its room up no longer?"""
-        return self.status == FAILED and self.next_retry_at_ms == SKIPPED
+        return self.status == FAILED and self.next_retry_at_ms < 0
 
 
 class Desk:

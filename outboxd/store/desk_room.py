@@ -8,8 +8,10 @@ from outboxd.store.api import FRESH
 from outboxd.store.connection import Connection
 from outboxd.store.desk_find import Desk, Found, found_of, text
 
-ROOM_CAP = 20_000
-"""Entries of the partition that one look reads at the most, of each range."""
+ROOM_CAP = 10_000
+"""Entries of the partition that one look reads at the most, of each range. The rows lie far apart: on a cold disk each
+is a page, and all of them must come within statement_timeout.
+"""
 _DEAD = -2
 
 

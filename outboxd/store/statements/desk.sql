@@ -41,7 +41,7 @@ SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 LI
 SELECT COUNT(*) FROM (SELECT DISTINCT a, r FROM (SELECT app_code AS a, room_id AS r, next_retry_at_ms AS n
                                                  FROM {table} {due_index} WHERE due_at_ms = -2
                                                  ORDER BY id LIMIT :most) AS seen
-                      WHERE n <> -1 AND LENGTH(r) > 0) AS rooms
+                      WHERE n >= 0 AND LENGTH(r) > 0) AS rooms
 
 -- name: next_due
 -- {due_index}: the first entry of a range.
@@ -103,7 +103,7 @@ WHERE id IN ({ids}) AND status = 'failed' AND COALESCE(published_to, '') = :seen
 
 -- name: skip
 -- Primary key. When it died stays as it is.
-UPDATE {table} {by_key} SET next_retry_at_ms = -1 WHERE id IN ({ids}) AND status = 'failed' AND {wanted}
+UPDATE {table} {by_key} SET next_retry_at_ms = :mark WHERE id IN ({ids}) AND status = 'failed' AND {wanted}
 
 -- name: purge
 -- Primary key.
@@ -127,7 +127,7 @@ SELECT `worker_id` FROM outboxd_partition WHERE lane = :lane AND number = :numbe
 -- name: room_equal
 -- {rooms_index}: rows of one due value before an id, at most :most of them: how many, of that room how many, the first.
 SELECT COUNT(*), SUM(ours), MIN(CASE WHEN ours = 1 THEN i END)
-FROM (SELECT id AS i, CASE WHEN room_id = :room AND app_code = :app AND (:due <> -2 OR next_retry_at_ms <> -1)
+FROM (SELECT id AS i, CASE WHEN room_id = :room AND app_code = :app AND (:due <> -2 OR next_retry_at_ms >= 0)
                            THEN 1 ELSE 0 END AS ours
       FROM {table} {rooms_index} WHERE room_partition = :part AND due_at_ms = :due AND id < :id
       ORDER BY id LIMIT :most) AS seen

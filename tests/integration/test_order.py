@@ -131,9 +131,9 @@ def test_a_dead_letter_lets_its_room_go_on_or_blocks_it(on_dead: str, database_u
             check_order(at.table, at.receiver.arrivals())
 
 
-def test_a_skipped_dead_letter_blocks_no_more(database_url: str, tmp_path: Path) -> None:
+def test_a_skipped_dead_letter_blocks_no_more(mysql_url: str, tmp_path: Path) -> None:
     """It stays what it is; the room goes on within seconds, up to the next dead letter."""
-    with scene(database_url, tmp_path / "node.yaml", on_dead="block") as at:
+    with scene(mysql_url, tmp_path / "node.yaml", on_dead="block") as at:
         at.receiver.plan("first", "400")
         at.receiver.plan("second", "400")
         at.put("hot", event_id="first")
@@ -151,9 +151,9 @@ def test_a_skipped_dead_letter_blocks_no_more(database_url: str, tmp_path: Path)
         assert not at.arrived() & {"first", "second"}
 
 
-def test_a_purged_dead_letter_blocks_no_more(database_url: str, tmp_path: Path) -> None:
+def test_a_purged_dead_letter_blocks_no_more(mysql_url: str, tmp_path: Path) -> None:
     """Nobody waits for what is gone."""
-    with scene(database_url, tmp_path / "node.yaml", on_dead="block") as at:
+    with scene(mysql_url, tmp_path / "node.yaml", on_dead="block") as at:
         at.receiver.plan("head", "400")
         followers = at.behind("head", 3)
         at.wait_for_status("head", "failed")
@@ -237,9 +237,9 @@ def insert_one(connection: Any) -> list[str]:
     return [str(row["event_id"]) for row in rows]
 
 
-def test_what_a_killed_worker_had_in_flight_comes_again_before_its_followers(database_url: str, tmp_path: Path) -> None:
+def test_what_a_killed_worker_had_in_flight_comes_again_before_its_followers(mysql_url: str, tmp_path: Path) -> None:
     """G1: a duplicate cannot be helped, since its answer went with the worker; what follows still waits for it."""
-    with scene(database_url, tmp_path / "node.yaml") as at:
+    with scene(mysql_url, tmp_path / "node.yaml") as at:
         at.receiver.plan("head", "unheard")
         followers = at.behind("head", 5)
         at.daemon.wait_until(lambda: "head" in at.arrived(), "the head to arrive")

@@ -36,9 +36,8 @@ from outboxd.relay.room import (
 )
 from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, Settlement
 
-REMEMBERED_PER_ROOM = 1000
 REMEMBERED = 100_000
-"""Ids of events that wait behind others; above this only the first of a room, the rest is read when its turn comes."""
+"""Events that wait; above this only the first one of a room, the rest is read when its turn comes."""
 
 def _id(entry: Entry) -> int:
     return entry.id
@@ -57,6 +56,7 @@ class Rooms:
         self._turn: dict[Key, Room] = {}  # in the order in which they are claimed from
         self._timers: list[tuple[float, int]] = []
         self._suspects: dict[int, Room] = {}
+        self._cut: set[Key] = set()  # rooms of which there is more than is remembered
         self._unsure: set[int] = set()
         self.ready_count = 0
         """Events that are remembered and not claimed, whether they may be or not."""
@@ -91,8 +91,9 @@ class Rooms:
         if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
             entry = entry._replace(row=None)
         if not ready or row_id > ready[-1].id:
-            if len(ready) >= (REMEMBERED_PER_ROOM if self.ready_count < REMEMBERED else 1):
+            if ready and self.ready_count >= REMEMBERED:
                 room.more_from = row_id
+                self._cut.add(room.key)
                 return
             ready.append(entry)
         else:
@@ -133,12 +134,22 @@ class Rooms:
 
     def refill(self, room: Room, rows: Sequence[Row], limit: int, now_s: float) -> None:
         """What was read of a room that lacks more, at most limit rows from more_from on."""
-        room.more_from = None
+        self._is_whole(room)
         for row in rows:
             self.note(row, now_s)
         if len(rows) >= limit and room.more_from is None:
             room.more_from = rows[-1][0] + 1
+            self._cut.add(room.key)
         self._queue(room)
+
+    def _is_whole(self, room: Room) -> None:
+        room.more_from = None
+        self._cut.discard(room.key)
+
+    @property
+    def is_whole(self) -> bool:
+        """Is all that was read remembered?"""
+        return not self._cut
 
     def lacking(self) -> Room | None:
         """A room of which more must be read."""
@@ -275,6 +286,10 @@ class Rooms:
     def _is_due(self, room: Room, row_id: int) -> None:
         self._ready(room, Entry(row_id, self._unblock(room, row_id).size_bytes, None))
 
+    def unknown(self, ids: Iterable[int]) -> list[int]:
+        """Those of which nothing is known."""
+        return [row_id for row_id in ids if row_id not in self._known]
+
     def unsure(self) -> list[int]:
         """Ids of rows to be looked at."""
         return list(self._unsure)
@@ -301,7 +316,8 @@ class Rooms:
             for entry in room.ready:
                 del self._known[entry.id]
             self.ready_count -= len(room.ready)
-            room.ready, room.more_from = [], None
+            room.ready = []
+            self._is_whole(room)
             for row_id in list(room.blockers):
                 self._unblock(room, row_id)
             self._queue(room)

@@ -1,8 +1,9 @@
 """How far the partitions of an ordered lane have been read: floors, late commits, sweeps. Pure.
 
-A scan goes on behind the last row it saw. What is caught up is read again from a little before its end, since a
-transaction with a lower id may commit a moment later; a sweep from zero finds the rest. Sweeps go in pieces, and take a
-bounded share of the time.
+A scan goes on behind the last row it saw. But a transaction with a lower id may commit later than that, and before the
+next event of its room is written: so before new rows are claimed, the ids in front of them are compared with what is
+known. That goes back to the start where it costs little, which it does unless thousands of events are blocked; else as
+far as LATE_S. A sweep finds what is older still. Sweeps go in pieces, and take a bounded share of the time.
 """
 
 from collections import deque
@@ -15,6 +16,9 @@ Row = tuple[Any, ...]
 
 TRAIL_S = 0.25
 """So long after a higher id a lower one may be committed and is still found by the next look."""
+LATE_S = 10.0
+STEP_S = 0.05
+CHEAP_S = 0.003
 SWEEP_SHARE = 50
 SWEEP_MOST_S = 60.0
 PIECE_SHARE = 10
@@ -31,8 +35,10 @@ class Scans:
         self._floors: dict[int, Floors] = {}
         self.more_fresh: set[int] = set()
         self.more_due: set[int] = set()
-        self._cut: set[int] = set()  # their last scan ended before they did
-        self._trail: deque[tuple[float, int]] = deque()
+        self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
+        self._from_start_s = 0.0
+        self.unchecked = False
+        """Has anything been read that was not compared with what came in front of it?"""
         self._sweep: dict[int, Floors] = {}
         self.sweep_at_s = 0.0
         self._sweep_took_s = 0.0
@@ -41,7 +47,6 @@ class Scans:
         """Partitions that are to be read from these floors on."""
         for number, floor in floors.items():
             self._floors[number] = floor
-            self._cut.add(number)
             self.more_fresh.add(number)
             self.more_due.add(number)
 
@@ -50,7 +55,6 @@ class Scans:
         for number in numbers:
             self._floors.pop(number, None)
             self._sweep.pop(number, None)
-            self._cut.discard(number)
             self.more_fresh.discard(number)
             self.more_due.discard(number)
 
@@ -62,12 +66,22 @@ class Scans:
         return Floors(min(self._start(number, now_s) for number in self._floors), *due)
 
     def _start(self, number: int, now_s: float) -> int:
-        floor = self._floors[number]
-        if number in self._cut:
-            return floor.fresh_id
-        while len(self._trail) > 1 and self._trail[1][0] <= now_s - TRAIL_S:
-            self._trail.popleft()
-        return min(floor.fresh_id, self._trail[0][1]) if self._trail else floor.fresh_id
+        return min(self._floors[number].fresh_id, self._highest_at(now_s - TRAIL_S))
+
+    def _highest_at(self, then_s: float) -> int:
+        """The highest id that had been read then."""
+        return next((highest for at_s, highest in reversed(self._trail) if at_s <= then_s), 0)
+
+    def late_range(self, now_s: float) -> tuple[int, int]:
+        """(behind which, in front of which) ids that are not known may have been committed late."""
+        start = 0 if now_s >= self._from_start_s else self._highest_at(now_s - LATE_S)
+        return start, max((floor.fresh_id for floor in self._floors.values()), default=0) + 1
+
+    def looked_for_late(self, now_s: float, took_s: float) -> None:
+        """That was done."""
+        self.unchecked = False
+        if took_s > CHEAP_S:
+            self._from_start_s = max(self._from_start_s, now_s + min(SWEEP_MOST_S, SWEEP_SHARE * took_s))
 
     def look_everywhere(self, *, fresh: bool, due: bool) -> None:
         """A look has found something."""
@@ -76,12 +90,11 @@ class Scans:
         if due:
             self.more_due.update(self._floors)
 
-    def starts(self, now_s: float) -> dict[int, Floors]:
+    def starts(self) -> dict[int, Floors]:
         """From where to read each partition of which there may be more."""
         starts: dict[int, Floors] = {}
         for number in sorted(self.more_fresh | self.more_due):
-            floor = self._floors[number]
-            starts[number] = Floors(self._start(number, now_s), floor.due_at_ms, floor.due_id)
+            starts[number] = self._floors[number]
         return starts
 
     def saw(self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float) -> None:
@@ -100,16 +113,16 @@ class Scans:
             if len(dues) < limit:
                 self.more_due.discard(number)
             fresh_id = max([floor.fresh_id, *ids[-1:]])
-            if len(ids) >= limit:
-                self._cut.add(number)
-            elif number in self.more_fresh:
-                self._cut.discard(number)
+            if len(ids) < limit and number in self.more_fresh:
                 # All there is: rows of others that this snapshot saw are newer than whatever comes here now, or late.
                 self.more_fresh.discard(number)
                 fresh_id = max(fresh_id, newest)
             self._floors[number] = Floors(fresh_id, *last)
-        highest = max([newest, *(self._trail[-1][1:] if self._trail else ())])
-        self._trail.append((now_s, highest))
+        self.unchecked = self.unchecked or bool(rows)
+        if newest and (not self._trail or now_s >= self._trail[-1][0] + STEP_S):
+            self._trail.append((now_s, max(newest, self._trail[-1][1] if self._trail else 0)))
+            while len(self._trail) > 1 and self._trail[1][0] <= now_s - LATE_S:
+                self._trail.popleft()
 
     # sweeps
 
@@ -141,7 +154,7 @@ class Scans:
             self.sweep_at_s = now_s + PIECE_SHARE * took_s
             return False
         pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_took_s)
-        self.sweep_at_s = now_s + max(self._poll_interval_s, pause_s)
+        self.sweep_at_s = now_s + max(2 * self._poll_interval_s, pause_s)  # looks, which tell more, come between
         return True
 
 

@@ -60,6 +60,11 @@ class PartitionTable:
         sql = self._sql[name].replace("{number}", str(int(number))).replace("{limit}", str(int(limit)))
         return sql.replace("{due}", f":{_name(letter, number)}").replace("{after}", f":{_name(f'{letter}a', number)}")
 
+    def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
+        sql = self._sql["open_ids"].replace("{numbers}", _list(numbers))
+        rows = self._db.query(sql, {"fresh": FRESH, "after": after, "before": before})
+        return [row[0] for row in rows]
+
     def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[Row]:
         params = {"number": number, "fresh": FRESH, "from": start_id, "app": room[0], "room": room[1], "limit": limit}
         return self._db.query(self._sql["scan_room"], params)

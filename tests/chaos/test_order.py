@@ -114,7 +114,7 @@ def release(table: Table, receiver: OrderedReceiver, path: Path, node: Node) -> 
     heads = [row for row in table.rows("status = 'failed'") if (row["app_code"], row["room_id"]) in rooms]
     receiver.forgive()
     for head in heads[:SKIPPED]:
-        outboxd("dead", "skip", "--lane", LANE, str(head["event_id"])).ok()
+        outboxd("dead", "skip", "--yes", "--lane", LANE, str(head["event_id"])).ok()
     skipped = {str(head["event_id"]) for head in heads[:SKIPPED]}
     assert {str(row["event_id"]) for row in table.rows("next_retry_at_ms = -1")} == skipped
     node.daemon.wait_until(

@@ -45,7 +45,7 @@ class Ordered:
         self._meter = meter
         self._slot = slot
         self._doorbell = doorbell
-        self._rooms = Rooms(lane.blocks_on_dead)
+        self._rooms = Rooms(lane.blocks_on_dead, lane.max_inflight_bytes)
         self._reading = Reading(lane, worker_id, self._rooms, ledger, meter, slot, doorbell)
         self._suspects_from_s = self._suspects_until_s = 0.0
         ledger.listener = self._rooms
@@ -69,6 +69,9 @@ class Ordered:
 
     def freed(self) -> None:
         pass
+
+    def finished(self, store: Store) -> bool:
+        return not store.unfinished() or (bool(self._reading.tenure.numbers) and self._rooms.are_all_blocked)
 
     def end(self, store: Store) -> None:
         self._reading.tenure.end(_of(store))
@@ -116,8 +119,8 @@ class Ordered:
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
         self._reading.look_for_late(partitions, now_s)
-        chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
-        if len(chosen) < limit and self._reading.read_more(partitions, now_s, budget_bytes):
+        chosen, lacks = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
+        if lacks and self._reading.read_more(partitions, now_s, budget_bytes):
             return False
         self._reading.found = bool(chosen)
         if not chosen:

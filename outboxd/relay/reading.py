@@ -197,7 +197,7 @@ class Reading:
             return False
         # A batch from all of them together; payloads that are larger than usual are read one by one.
         limit = -(-self._lane.batch_size // len(starts))
-        inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
+        inline_bytes = max(1, budget_bytes // (2 * limit * len(starts))) if self._rooms.has_room_for_rows else 0
         rows = partitions.scan(
             starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
         )

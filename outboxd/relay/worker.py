@@ -189,7 +189,7 @@ class Worker:
             wrote = self._source.turn(store, now_s, self._holding(now_s))
         if wrote is not None:
             if self._until_empty and self._source.idle and not self._ledger.count:
-                self._empty = not store.unfinished()
+                self._empty = self._source.finished(store)
         elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, self._drain is not None, self._settle_idle_s):
             self._ledger.exchange(store, None, ZERO, now_s)
             self._source.freed()

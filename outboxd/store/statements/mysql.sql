@@ -60,7 +60,8 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
          o_names VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]')) AS o
        STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.id = o_id
 SET t.retry_count = t.retry_count + o_counted,
-    t.next_retry_at_ms = IF(o_status = 'retryable', {now} + o_delay, t.next_retry_at_ms),
+    t.next_retry_at_ms = CASE o_status WHEN 'retryable' THEN {now} + o_delay WHEN 'failed' THEN 0
+                         ELSE t.next_retry_at_ms END,
     t.lock_until_ms = IF(o_status IN ('retryable', 'released'), 0, t.lock_until_ms),
     t.last_error = IF(o_status = 'released', t.last_error, o_error),
     t.published_to = COALESCE(o_names, t.published_to),

@@ -46,7 +46,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 -- One row; no round trip is saved by settling several at once. The right sides see the row as it was.
 UPDATE {table}
 SET retry_count = retry_count + :counted,
-    next_retry_at_ms = CASE :status WHEN 'retryable' THEN {now} + :delay ELSE next_retry_at_ms END,
+    next_retry_at_ms = CASE :status WHEN 'retryable' THEN {now} + :delay WHEN 'failed' THEN 0 ELSE next_retry_at_ms END,
     lock_until_ms = CASE WHEN :status IN ('retryable', 'released') THEN 0 ELSE lock_until_ms END,
     last_error = CASE :status WHEN 'released' THEN last_error ELSE :error END,
     published_to = COALESCE(:names, published_to),

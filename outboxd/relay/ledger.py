@@ -84,15 +84,23 @@ class Ledger:
         self._note_breakers()
         database_ms = self._clock_ms + (now_s - self._clock_s) * 1000
         outage_s = self._fanout.outage_s(now_s)
+        observe, tells_each, delivered = self._meter.deliveries.observe, self._report.tells_each, 0
+        if not self._buffer:
+            self._oldest_s = now_s
         for item, outcome in finished:
             event = item.event
-            if outcome.__class__ is Delivered and event.created_at_ms:
-                self._meter.deliveries.observe((database_ms - event.created_at_ms) / 1000)
             settlement = policy.settlement_of(
                 event, item.token, outcome, self._lane, outage_s, database_ms, self._random
             )
-            self._owe(item, settlement, now_s)
-            self._report.outcome(event, outcome, settlement)
+            self._buffer.append((item, settlement))
+            is_delivered = outcome.__class__ is Delivered
+            if is_delivered:
+                delivered += 1
+                if event.created_at_ms:
+                    observe((database_ms - event.created_at_ms) / 1000)
+            if tells_each or not is_delivered:
+                self._report.outcome(event, outcome, settlement)
+        self._report.delivered(delivered)
 
     def _note_breakers(self) -> None:
         flowing = self._fanout.all_closed
@@ -164,8 +172,8 @@ class Ledger:
     def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled) -> None:
         self._slot.add(vitals.SETTLES)
         strange = frozenset(settled.lost) | frozenset(settled.gone)
+        self._flight.finish(item for item, _ in owed)
         for item, settlement in owed:
-            self._flight.finish(item)
             if strange and settlement.id in strange:
                 gone = settlement.id in settled.gone
                 (self._report.gone if gone else self._report.lost)(item.event)
@@ -215,7 +223,7 @@ class Ledger:
             for row_id in lost:
                 claimed.items[row_id].later = ()
             for item in self._fanout.take_back(lambda item: item.event.id not in lost or item.token != claimed.token):
-                self._flight.finish(item)
+                self._flight.finish((item,))
                 self._report.lost(item.event)
         claimed.extend(now_s, self._lane.lease_s)
 

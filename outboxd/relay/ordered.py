@@ -98,7 +98,7 @@ class Ordered:
             return False
         if self._paused or holding.suspect or holding.appetite == NONE:
             return None
-        suspect = self._rooms.suspect()
+        suspect = self._rooms.waits.suspect()
         if suspect is not None and self._is_suspects_turn(now_s):
             return None if holding.count else self._exchange(store, self._pick(ids=(suspect,), suspects=True))
         if not self._has_room(holding):
@@ -117,10 +117,10 @@ class Ordered:
         return True
 
     def wake_at_s(self, holding: Holding) -> float:
-        at_s = min(self._tenure.tick_at_s, self._rooms.next_s)
+        at_s = min(self._tenure.tick_at_s, self._rooms.waits.next_s)
         if self._tenure.numbers:
             at_s = min(at_s, self._poll_at_s, self._scans.sweep_at_s)
-        if self._rooms.suspect() is not None and not holding.count:
+        if self._rooms.waits.suspect() is not None and not holding.count:
             at_s = min(at_s, self._suspects_from_s)
         return at_s
 
@@ -130,7 +130,7 @@ class Ordered:
         """One statement or a few, if it is time for any."""
         if now_s >= self._tenure.tick_at_s:
             self._tick(partitions, now_s)
-        elif unsure := self._rooms.unsure():
+        elif unsure := list(self._rooms.waits.unsure):
             self._look_again(partitions, unsure[:LOOKED_AT], now_s)
         elif self._loading:
             self._load(partitions, now_s)

@@ -1,0 +1,162 @@
+"""What a worker reads of its partitions: new rows, late ones, sweeps, rows to be looked at. Over the store."""
+
+import time
+from collections.abc import Iterable, Sequence
+
+from outboxd.config.schema import Lane
+from outboxd.relay.meter import Meter
+from outboxd.relay.rooms import Rooms
+from outboxd.relay.scans import Scans
+from outboxd.store.api import ZERO, Floors, Partitions, Peek
+
+PIECE_PARTITIONS, PIECE_ROWS = 16, 200
+"""How much one piece of a sweep reads, without payloads."""
+LOOKED_AT = 1000
+REFILL_ROWS = 500
+
+
+class Reading:
+    """Fills the rooms. loading: partitions of which all must be read before anything of them is claimed. poll_at_s:
+    when the next look is due. found: has the sweep found anything?"""
+
+    def __init__(self, lane: Lane, rooms: Rooms, meter: Meter) -> None:
+        self._lane = lane
+        self._rooms = rooms
+        self._meter = meter
+        self._scans = Scans(lane.poll_interval_s)
+        self._numbers: frozenset[int] = frozenset()
+        self._leaving: frozenset[int] = frozenset()
+        self._loading: dict[int, Floors] = {}
+        self._look_at: list[int] = []  # what a sweep has yet to look at
+        self.poll_at_s = 0.0
+        self.found = False
+
+    @property
+    def is_done(self) -> bool:
+        """Is nothing more known to be there?"""
+        return not (self._scans.more_fresh or self._scans.more_due or self._loading)
+
+    @property
+    def wake_at_s(self) -> float:
+        """When the next look or sweep is due."""
+        return min(self.poll_at_s, self._scans.sweep_at_s)
+
+    def all_again(self, now_s: float) -> None:
+        """A new session: what happened meanwhile is to be seen at once."""
+        self.poll_at_s = self._scans.sweep_at_s = now_s
+
+    def own(self, numbers: frozenset[int], leaving: frozenset[int]) -> None:
+        """These partitions are ours, and nothing is to be claimed of those that we leave. Forget what is no longer."""
+        if numbers == self._numbers and leaving == self._leaving:
+            return
+        lost = self._numbers - numbers
+        self._rooms.owned = self._numbers = numbers
+        self._leaving = leaving
+        if lost:
+            self._rooms.forget(lost)
+            self._scans.drop(lost)
+            self._loading = {number: floor for number, floor in self._loading.items() if number not in lost}
+        self._bar()
+
+    def _bar(self) -> None:
+        self._rooms.loading = frozenset(self._loading) | self._leaving
+
+    def begin(self, partitions: Partitions, clean: Sequence[int], unclean: Iterable[int], now_s: float) -> None:
+        """Partitions that are new. What was not given back in order may still be written to by a worker that only
+        seemed dead: all of it is read before anything is claimed, and what was tried after that, so that nothing slips
+        through between the two."""
+        self._loading |= dict.fromkeys(unclean, ZERO)
+        if clean:
+            self._note_blockers(partitions, clean, now_s)
+            self._scans.begin(dict.fromkeys(clean, ZERO))
+        self._bar()
+
+    def upkeep(self, partitions: Partitions, now_s: float, has_rung: bool) -> bool:
+        """One statement or a few, if it is time for any."""
+        if unsure := list(self._rooms.waits.unsure):
+            self._look_again(partitions, unsure[:LOOKED_AT], now_s)
+        elif self._loading:
+            self._load(partitions, now_s)
+        elif self._look_at:
+            self._look_again(partitions, self._look_at[:LOOKED_AT], now_s)
+            del self._look_at[:LOOKED_AT]
+        elif self._scans.sweeps(now_s) and not has_rung:
+            self._sweep(partitions, now_s)
+        else:
+            return False
+        return True
+
+    def _load(self, partitions: Partitions, now_s: float) -> None:
+        starts = dict(list(self._loading.items())[:PIECE_PARTITIONS])
+        rows = partitions.scan(starts, PIECE_ROWS, 0, fresh=True, due=False)
+        self._note(rows, now_s)
+        read: dict[int, Floors] = {}
+        for number, start in starts.items():
+            ids = [row[0] for row in rows if row[15] == number]
+            floor = Floors(max([start.fresh_id, *ids]))
+            if len(ids) < PIECE_ROWS:
+                read[number] = floor
+                del self._loading[number]
+            else:
+                self._loading[number] = floor
+        if read:
+            self._note_blockers(partitions, sorted(read), now_s)
+            self._scans.begin(read)
+            self._bar()
+
+    def _note_blockers(self, partitions: Partitions, numbers: Sequence[int], now_s: float) -> None:
+        self._note(partitions.blockers(numbers, dead=self._lane.blocks_on_dead), now_s)
+
+    def _note(self, rows: Iterable[tuple[object, ...]], now_s: float) -> int:
+        return sum(self._rooms.note(row, now_s) for row in rows)
+
+    def _look_again(self, partitions: Partitions, ids: Sequence[int], now_s: float) -> None:
+        self._rooms.looked_at(ids, partitions.rows(ids), now_s)
+
+    def _sweep(self, partitions: Partitions, now_s: float) -> None:
+        start_s = time.monotonic()
+        starts = self._scans.sweep_starts(PIECE_PARTITIONS)
+        rows = partitions.scan(starts, PIECE_ROWS, 0, fresh=True, due=True)
+        self.found = bool(self._note(rows, now_s)) or self.found
+        took_s = time.monotonic() - start_s
+        self._meter.sweeps.observe(took_s)
+        if self._scans.swept(starts, rows, PIECE_ROWS, now_s, took_s):
+            self._look_at = self._rooms.blocking()
+            self.poll_at_s = max(self.poll_at_s, now_s + self._lane.poll_interval_s)  # it has seen all there is
+
+    def look(self, partitions: Partitions, now_s: float) -> Peek:
+        """Is there anything new?"""
+        peek = partitions.peek(sorted(self._numbers), self._scans.lowest(now_s))
+        self._scans.look_everywhere(fresh=peek.fresh, due=peek.due)
+        return peek
+
+    def look_for_late(self, partitions: Partitions, now_s: float) -> None:
+        """Note events in front of those just read that were committed after their ids had been passed."""
+        if not (self._scans.unchecked and self._rooms.is_whole):
+            return
+        start_s = time.monotonic()
+        after, before = self._scans.late_range(now_s)
+        late = self._rooms.unknown(partitions.open_ids(sorted(self._numbers), after, before))
+        self._scans.looked_for_late(now_s, time.monotonic() - start_s)
+        if late:
+            self._note(partitions.rows(late), now_s)
+
+    def read_more(self, partitions: Partitions, now_s: float, budget_bytes: int) -> bool:
+        """A batch of new rows, or more of a room of which not all is remembered; False if there is nothing to read."""
+        room = self._rooms.lacking()
+        if room is not None and room.more_from is not None and not isinstance(room.key, int):
+            rows = partitions.scan_room(room.number, room.key, room.more_from, REFILL_ROWS)
+            self._rooms.refill(room, rows, REFILL_ROWS, now_s)
+            return True
+        starts = self._scans.starts()
+        if not starts:
+            return False
+        # A batch from all of them together; payloads that are larger than usual are read one by one.
+        limit = -(-self._lane.batch_size // len(starts))
+        inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
+        rows = partitions.scan(
+            starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
+        )
+        self._note(rows, now_s)
+        self._scans.saw(starts, rows, limit, now_s)
+        return True

@@ -132,12 +132,12 @@ class Ordered:
         return True
 
     def _tick(self, partitions: Partitions, now_s: float) -> None:
-        before = self._tenure.numbers
         in_hand = {self._rooms.number_of(row_id) for row_id in self._ledger.ids()}
-        unclean = self._tenure.tick(partitions, now_s, in_hand)
-        new = self._tenure.numbers - before
+        self._tenure.tick(partitions, now_s, in_hand)
         self._own()
-        self._reading.begin(partitions, sorted(new - unclean), new & unclean, now_s)
+        # Not what this tick has brought: one before it may have been cut short.
+        new = self._reading.unread()
+        self._reading.begin(partitions, sorted(new & self._tenure.clean), new - self._tenure.clean, now_s)
 
     def _own(self) -> None:
         self._reading.own(self._tenure.numbers, self._tenure.leaving)

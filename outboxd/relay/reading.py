@@ -61,6 +61,10 @@ class Reading:
     def _bar(self) -> None:
         self._rooms.loading = frozenset(self._loading) | self._leaving
 
+    def unread(self) -> frozenset[int]:
+        """Partitions that are ours, and of which nothing is being read."""
+        return self._numbers - self._scans.numbers - self._loading.keys()
+
     def begin(self, partitions: Partitions, clean: Sequence[int], unclean: Iterable[int], now_s: float) -> None:
         """Partitions that are new. What was not given back in order may still be written to by a worker that only
         seemed dead: all of it is read before anything is claimed, and what was tried after that, so that nothing slips
@@ -93,15 +97,13 @@ class Reading:
         read: dict[int, Floors] = {}
         for number, start in starts.items():
             ids = [row[0] for row in rows if row[15] == number]
-            floor = Floors(max([start.fresh_id, *ids]))
+            self._loading[number] = Floors(max([start.fresh_id, *ids]))
             if len(ids) < PIECE_ROWS:
-                read[number] = floor
-                del self._loading[number]
-            else:
-                self._loading[number] = floor
+                read[number] = self._loading[number]
         if read:
             self._note_blockers(partitions, sorted(read), now_s)
             self._scans.begin(read)
+            self._loading = {number: floor for number, floor in self._loading.items() if number not in read}
             self._bar()
 
     def _note_blockers(self, partitions: Partitions, numbers: Sequence[int], now_s: float) -> None:

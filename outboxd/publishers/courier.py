@@ -6,7 +6,6 @@ handed to its thread until it does.
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 
@@ -50,9 +49,7 @@ class Courier:
         self, name: str, capacity: int, send: Send, close_client: Callable[[], None], is_ordered: bool = False
     ) -> None:
         self.chains = is_ordered
-        self._batch: set[int] = set()  # ids of the last batch, while not all of its outcomes have come out
-        self._out: Counter[Room] = Counter()
-        self._failed: set[Room] = set()  # of those that are out, rooms of which something has failed
+        self._last: list[Call] = []  # the last batch
         self._capacity = capacity
         self._send = send
         self._close_client = close_client
@@ -80,28 +77,18 @@ class Courier:
         if len(self._mailbox) >= self._capacity or self._is_closed:
             return False
         self._waiting.append(self._mailbox.add(event, deadline_s, NOT_SENT))
-        if self.chains:
-            self._out[room_of(event)] += 1
         return True
 
     def collect(self) -> list[tuple[Event, Outcome]]:
         """What has come back, and what is given up."""
         outcomes = self._mailbox.collect()
-        if self.chains:
-            for event, outcome in outcomes:
-                self._came_back(event, outcome)
+        if self.chains and self._waiting:
+            failed = {room_of(event) for event, outcome in outcomes if not isinstance(outcome, Delivered)}
+            if failed:  # what came before these in their rooms has not arrived
+                self._mailbox.drop_all((call, BEHIND) for call in self._waiting if room_of(call.event) in failed)
+                self._waiting = [call for call in self._waiting if room_of(call.event) not in failed]
         self._hand_over()
         return outcomes
-
-    def _came_back(self, event: Event, outcome: Outcome) -> None:
-        room = room_of(event)
-        self._batch.discard(event.id)
-        self._out[room] -= 1
-        if not self._out[room]:  # what comes now comes anew
-            del self._out[room]
-            self._failed.discard(room)
-        elif not isinstance(outcome, Delivered):
-            self._failed.add(room)
 
     def wait_on(self) -> Waits:
         """The bell that the thread rings, and the first deadline."""
@@ -116,16 +103,13 @@ class Courier:
         self._mailbox.close()
 
     def _hand_over(self) -> None:
-        if self._busy_until_s is not None or not self._waiting or self._is_closed or self._batch:
+        if self._busy_until_s is not None or not self._waiting or self._is_closed:
             return
+        if self.chains and any(call in self._mailbox for call in self._last):
+            return  # what is to be known of it has not come out yet
         batch = [call for call in self._waiting if call in self._mailbox]
         self._waiting.clear()
-        if self._failed:
-            # What came before it in its room has not arrived.
-            self._mailbox.drop_all((call, BEHIND) for call in batch if room_of(call.event) in self._failed)
-            batch = [call for call in batch if room_of(call.event) not in self._failed]
-        if self.chains:
-            self._batch = {call.event.id for call in batch}
+        self._last = batch
         if batch:
             for call in batch:
                 call.late = GIVEN_UP

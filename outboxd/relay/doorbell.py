@@ -27,7 +27,8 @@ from outboxd.redact import clip, redact
 
 REST_S = 0.001
 FIRST_DELAY_S = 0.002
-LONGEST_DELAY_S = 0.04
+LONGEST_DELAY_S, OWNER_DELAY_S = 0.04, 0.005
+"""The longest delay of a worker that found nothing; and of one in whose stead no other one could answer."""
 ANSWER_S = 5.0
 """The longest wait for Redis: to connect, to log in, to answer a PING."""
 PING_AFTER_S = 10.0
@@ -45,9 +46,11 @@ _PONGS = (b"*2\r\n$4\r\npong\r\n$0\r\n\r\n", b"+PONG\r\n")
 
 
 class Doorbell:
-    """The subscription of one worker. url: of Redis; None: it never rings, and there is no thread."""
+    """The subscription of one worker. url: of Redis; None: it never rings, and there is no thread. longest_delay_s: the
+    longest by which it hears a ring later."""
 
-    def __init__(self, url: str | None, lane: str) -> None:
+    def __init__(self, url: str | None, lane: str, longest_delay_s: float = LONGEST_DELAY_S) -> None:
+        self._longest_delay_s = longest_delay_s
         self._lane = lane
         self._is_rung = url is not None
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -74,7 +77,7 @@ class Doorbell:
 
     def answered(self, found: bool) -> None:
         """What became of a ring: did the worker get work?"""
-        self._delay_s = 0.0 if found else min(LONGEST_DELAY_S, max(FIRST_DELAY_S, 2 * self._delay_s))
+        self._delay_s = 0.0 if found else min(self._longest_delay_s, max(FIRST_DELAY_S, 2 * self._delay_s))
 
     @property
     def is_quick(self) -> bool:

@@ -165,7 +165,7 @@ class Reading:
         start_s = time.monotonic()
         starts = self._scans.sweep_starts(PIECE_PARTITIONS)
         rows = partitions.scan(starts, PIECE_ROWS, 0, fresh=True, due=True)
-        self.found = bool(self._note(rows, now_s)) or self.found
+        self.found = bool(self._note(self._scans.passed(rows), now_s)) or self.found
         took_s = time.monotonic() - start_s
         self._meter.sweeps.observe(took_s)
         if self._scans.swept(starts, rows, PIECE_ROWS, now_s, took_s):
@@ -178,8 +178,9 @@ class Reading:
             return
         start_s = time.monotonic()
         after, before = self._scans.late_range(now_s)
+        last_id = partitions.last_id()  # before, so that what is written between the two is looked at next time
         late = self._rooms.unknown(partitions.open_ids(sorted(self.tenure.numbers), after, before))
-        self._scans.looked_for_late(now_s, time.monotonic() - start_s)
+        self._scans.looked_for_late(last_id, now_s, time.monotonic() - start_s)
         if late:
             self._note(partitions.rows(late), now_s)
 

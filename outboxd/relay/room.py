@@ -89,7 +89,7 @@ def id_of(entry: Entry) -> int:
 
 def is_delayed(row: Row) -> bool:
     """Its producer wants it later: it comes when it is due, and keeps nobody till then."""
-    return bool(row[STATUS] == "pending" and row[DUE] != FRESH and row[WAIT_MS] > 0)
+    return bool(row[DUE] != FRESH and row[WAIT_MS] > 0 and row[STATUS] == "pending")
 
 
 def blocker_of(row: Row, now_s: float) -> Blocker | None:

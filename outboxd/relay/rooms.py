@@ -65,20 +65,16 @@ class Rooms:
         row_id = row[0]
         if row_id in self._known or is_delayed(row):
             return False
-        room = self._room(row)
-        blocker = blocker_of(row, now_s)
+        key: Key = (row[APP], row[ROOM]) if row[ROOM] else row_id
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = Room(key, row[NUMBER])
+        blocker = blocker_of(row, now_s) if row[STATUS] != "pending" else None
         if blocker is None:
             self._ready(room, Entry(row_id, row[SIZE], row))
         else:
             self._block(room, row_id, blocker)
         return True
-
-    def _room(self, row: Row) -> Room:
-        key: Key = (row[APP], row[ROOM]) if row[ROOM] else row[0]
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._rooms[key] = Room(key, row[NUMBER])
-        return room
 
     def _ready(self, room: Room, entry: Entry) -> None:
         ready = room.ready
@@ -171,7 +167,10 @@ class Rooms:
         before `admitted` or `missed`."""
         chosen: list[Entry] = []
         size_bytes = 0
-        for room in list(self._turn.values()):
+        rooms = list(self._turn.values())
+        # As many rooms as can be: those of one room have to wait for each other.
+        per_room = min(per_room, -(-limit // max(1, len(rooms))))
+        for room in rooms:
             if not (room.is_claimable or room.lacks):
                 del self._turn[room.key]
                 continue
@@ -197,8 +196,13 @@ class Rooms:
             if room is None:
                 continue
             room.held += 1
-            self._take_out(room, row_id)
-            self._known[row_id] = room
+            ready = room.ready
+            if ready and ready[0].id == row_id and not room.blockers:  # mostly
+                self.ready_count -= 1
+                self._row_bytes -= ready.pop(0).row_bytes
+            else:
+                self._take_out(room, row_id)
+                self._known[row_id] = room
             self._turn.pop(room.key, None)
             if room.ready or room.more_from is not None:  # the others come first now
                 self._queue(room)

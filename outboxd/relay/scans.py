@@ -37,8 +37,9 @@ class Scans:
         self.more_due: set[int] = set()
         self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
         self._from_start_s = 0.0
+        self._checked_id = 0  # what was written up to here has been compared with what came in front of it
         self.unchecked = False
-        """Has anything been read that was not compared with what came in front of it?"""
+        """Has anything been read that was not?"""
         self._sweep: dict[int, Floors] = {}
         self.sweep_at_s = 0.0
         self._sweep_took_s = 0.0
@@ -78,13 +79,17 @@ class Scans:
         return next((highest for at_s, highest in reversed(self._trail) if at_s <= then_s), 0)
 
     def late_range(self, now_s: float) -> tuple[int, int]:
-        """(behind which, in front of which) ids that are not known may have been committed late."""
+        """(behind which, in front of which) ids that are not known may have been committed late.
+
+        Only rows that are written from now on can have something in front of them that this does not find.
+        """
         start = 0 if now_s >= self._from_start_s else self._highest_at(now_s - LATE_S)
         return start, max((floor.fresh_id for floor in self._floors.values()), default=0) + 1
 
-    def looked_for_late(self, now_s: float, took_s: float) -> None:
-        """That was done."""
+    def looked_for_late(self, last_id: int, now_s: float, took_s: float) -> None:
+        """That was done. last_id: the lane's highest id before."""
         self.unchecked = False
+        self._checked_id = max(self._checked_id, last_id)
         if took_s > CHEAP_S:
             self._from_start_s = max(self._from_start_s, now_s + min(SWEEP_MOST_S, SWEEP_SHARE * took_s))
 
@@ -123,7 +128,7 @@ class Scans:
                 self.more_fresh.discard(number)
                 fresh_id = max(fresh_id, newest)
             self._floors[number] = Floors(fresh_id, *last)
-        self.unchecked = self.unchecked or bool(rows)
+        self.unchecked = self.unchecked or newest > self._checked_id or any(map(len, due.values()))
         if newest and (not self._trail or now_s >= self._trail[-1][0] + STEP_S):
             self._trail.append((now_s, max(newest, self._trail[-1][1] if self._trail else 0)))
             while len(self._trail) > 1 and self._trail[1][0] <= now_s - LATE_S:
@@ -142,6 +147,11 @@ class Scans:
             self._sweep_took_s = 0.0
         return dict(list(self._sweep.items())[:most])
 
+    def passed(self, rows: Iterable[Row]) -> list[Row]:
+        """Those that no scan will come to any more."""
+        floors = self._floors
+        return [row for row in rows if row[DUE] != FRESH or row[0] <= floors[row[NUMBER]].fresh_id]
+
     def swept(
         self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float, took_s: float
     ) -> bool:
@@ -150,7 +160,7 @@ class Scans:
             own = [row for row in rows if row[NUMBER] == number]
             ids = [row[0] for row in own if row[DUE] == FRESH]
             dues = [(row[DUE], row[0]) for row in own if row[DUE] != FRESH]
-            if len(ids) < limit and len(dues) < limit:
+            if (len(ids) < limit or ids[-1] > self._floors[number].fresh_id) and len(dues) < limit:
                 self._sweep.pop(number, None)
             else:
                 self._sweep[number] = Floors(max([start.fresh_id, *ids[-1:]]), *_last_due(start, dues, limit))

@@ -16,7 +16,7 @@ from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRe
 from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
 from outboxd.publishers.ordered_fanout import OrderedFanout
-from outboxd.relay.doorbell import Doorbell
+from outboxd.relay.doorbell import LONGEST_DELAY_S, OWNER_DELAY_S, Doorbell
 from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.link import Link
@@ -60,7 +60,8 @@ def run_worker(
     try:
         fanout = open_fanout()
         meter = Meter(metrics_dir, context.slot.index, lane.name, fanout.routes)
-        doorbell = Doorbell(redis_url, lane.name)
+        # In an ordered lane nobody else can answer for this one's rooms.
+        doorbell = Doorbell(redis_url, lane.name, OWNER_DELAY_S if lane.is_ordered else LONGEST_DELAY_S)
         return Worker(context, lane, open_store, fanout, meter, until_empty, begin_drain, doorbell).run()
     except StoreRefused as error:
         log.error(log.DATABASE_REFUSED, error=str(error))

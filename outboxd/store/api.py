@@ -175,6 +175,9 @@ class Partitions(Protocol):
         id, and twice as many due ones, by due_at_ms and id. inline_bytes: how long a payload may be to come along; 0:
         nothing but what order asks for."""
 
+    def last_id(self) -> int:
+        """The highest id in the lane; 0: there is none."""
+
     def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
         """Ids of all fresh rows of the partitions between two ids, from the index alone."""
 

@@ -60,6 +60,9 @@ class PartitionTable:
         sql = self._sql[name].replace("{number}", str(int(number))).replace("{limit}", str(int(limit)))
         return sql.replace("{due}", f":{_name(letter, number)}").replace("{after}", f":{_name(f'{letter}a', number)}")
 
+    def last_id(self) -> int:
+        return int(self._db.query(self._sql["last_id"])[0][0])
+
     def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
         sql = self._sql["open_ids"].replace("{numbers}", _list(numbers))
         rows = self._db.query(sql, {"fresh": FRESH, "after": after, "before": before})

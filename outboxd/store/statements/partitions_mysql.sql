@@ -36,6 +36,10 @@ SELECT {now},
 (SELECT {row} FROM {table} FORCE INDEX (rooms)
  WHERE room_partition = {number} AND due_at_ms BETWEEN {due} AND {now} ORDER BY due_at_ms, id LIMIT {limit})
 
+-- name: last_id
+-- Primary key, its end.
+SELECT COALESCE(MAX(id), 0) FROM {table}
+
 -- name: open_ids
 -- Index rooms alone: the rows are not read.
 SELECT id FROM {table} FORCE INDEX (rooms)

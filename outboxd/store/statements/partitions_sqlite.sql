@@ -39,6 +39,10 @@ SELECT * FROM (SELECT {row} FROM {table} INDEXED BY {rooms}
 SELECT * FROM (SELECT {row} FROM {table} INDEXED BY {rooms}
  WHERE room_partition = {number} AND due_at_ms BETWEEN {due} AND {now} ORDER BY due_at_ms, id LIMIT {limit})
 
+-- name: last_id
+-- Primary key, its end.
+SELECT COALESCE(MAX(id), 0) FROM {table}
+
 -- name: open_ids
 -- {rooms} alone: the rows are not read.
 SELECT id FROM {table} INDEXED BY {rooms}

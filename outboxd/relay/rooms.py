@@ -12,16 +12,12 @@ from collections.abc import Iterable, Sequence
 
 from outboxd.event import Event
 from outboxd.relay.room import (
-    APP,
-    DEAD,
+    DUE,
     FOREVER_S,
     LEASED,
-    NEXT_RETRY,
     NUMBER,
     PAYLOAD,
-    ROOM,
     SIZE,
-    STATUS,
     UNSURE,
     WAITING,
     Blocker,
@@ -29,12 +25,15 @@ from outboxd.relay.room import (
     Key,
     Room,
     Row,
+    blocker_after,
     blocker_of,
     id_of,
     is_delayed,
+    is_open,
+    key_of,
 )
 from outboxd.relay.waits import Waits
-from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, Settlement
+from outboxd.store.api import FRESH, RELEASED, Settlement
 
 REMEMBERED = 100_000
 """Events that wait; above this only the first one of a room, the rest is read when its turn comes."""
@@ -50,6 +49,7 @@ class Rooms:
         self.loading: frozenset[int] = frozenset()
         self._rooms: dict[Key, Room] = {}
         self._known: dict[int, Room] = {}
+        self._owed: set[int] = set()  # outcomes that are not yet written
         self._turn: dict[Key, Room] = {}  # in the order in which they are claimed from
         self.waits = Waits()
         self._cut: set[Key] = set()  # rooms of which there is more than is remembered
@@ -72,24 +72,20 @@ class Rooms:
         return True
 
     def _room(self, row: Row) -> Room:
-        key: Key = (row[APP], row[ROOM]) if row[ROOM] else row[0]
+        key = key_of(row)
         room = self._rooms.get(key)
         if room is None:
             room = self._rooms[key] = Room(key, row[NUMBER])
         return room
 
     def _ready(self, room: Room, entry: Entry) -> None:
-        ready = room.ready
-        row_id, _, row = entry
-        if room.more_from is not None and row_id >= room.more_from:
+        ready, (row_id, _, row) = room.ready, entry
+        # What is no fresh row is not read again with the rest of its room.
+        if row is not None and row[DUE] == FRESH and self._is_left(room, row_id):
             return
         if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
             entry = entry._replace(row=None)
         if not ready or row_id > ready[-1].id:
-            if ready and self.ready_count >= REMEMBERED:
-                room.more_from = row_id
-                self._cut.add(room.key)
-                return
             ready.append(entry)
         else:
             insort(ready, entry, key=id_of)
@@ -97,6 +93,16 @@ class Rooms:
         self._known[row_id] = self._rooms[room.key] = room
         if ready[0] is entry:
             self._queue(room)
+
+    def _is_left(self, room: Room, row_id: int) -> bool:
+        """Is it to be read again when its turn comes, since enough is remembered?"""
+        if room.more_from is not None and row_id >= room.more_from:
+            return True
+        if self.ready_count < REMEMBERED or not room.ready or room.ready[0].id > row_id:
+            return False
+        room.more_from = row_id
+        self._cut.add(room.key)
+        return True
 
     def _block(self, room: Room, row_id: int, blocker: Blocker) -> None:
         self._rooms[room.key] = room
@@ -157,12 +163,7 @@ class Rooms:
                 continue
             if room.number in self.loading:
                 continue
-            end = room.open_until
-            if room.held > per_room // 2:  # it is topped up by many, not by each that ends
-                continue
-            for entry in room.ready[: per_room - room.held]:
-                if entry.id > end:
-                    break
+            for entry in room.offers(per_room):
                 size_bytes += entry.size_bytes
                 if len(chosen) >= limit or (size_bytes > budget_bytes and (chosen or not is_idle)):
                     return chosen
@@ -172,13 +173,12 @@ class Rooms:
     def admitted(self, events: Iterable[Event]) -> None:
         """They are claimed, and held until they are owed."""
         for event in events:
-            row_id = event.id
-            room = self._known.get(row_id)
+            room = self._known.get(event.id)
             if room is None:
                 continue
             room.held += 1
-            self._take_out(room, row_id)
-            self._known[row_id] = room
+            self._take_out(room, event.id)
+            self._known[event.id] = room
             self._turn.pop(room.key, None)
             if room.ready or room.more_from is not None:  # the others come first now
                 self._queue(room)
@@ -209,20 +209,20 @@ class Rooms:
         if room is None or not room.held:
             return
         room.held -= 1
-        if settlement.status != DELIVERED and room.number in self.owned:
-            size_bytes = len(event.envelope)
-            if settlement.status == RETRYABLE:
-                self._block(room, event.id, Blocker(WAITING, now_s + settlement.delay_ms / 1000, size_bytes))
-            elif settlement.status == FAILED and self._blocks:
-                self._block(room, event.id, Blocker(DEAD, FOREVER_S, size_bytes))
-            elif settlement.status == RELEASED:
-                self._ready(room, Entry(event.id, size_bytes, None))
+        self._owed.add(event.id)
+        if room.number not in self.owned:
+            del self._known[event.id]  # if it becomes ours again, it is read as what the table says
+        elif settlement.status == RELEASED:
+            self._ready(room, Entry(event.id, len(event.envelope), None))
+        elif (blocker := blocker_after(settlement, len(event.envelope), self._blocks, now_s)) is not None:
+            self._block(room, event.id, blocker)
         if room.is_empty:
             self._queue(room)
 
     def settled(self, event: Event, is_lost: bool) -> None:
         """It is written. is_lost: not so, its claim was over."""
         row_id = event.id
+        self._owed.discard(row_id)
         room = self._known.get(row_id)
         if room is not None and row_id not in room.blockers and room.place(row_id) is None:
             del self._known[row_id]
@@ -275,15 +275,15 @@ class Rooms:
         return [row_id for row_id, room in self._known.items() if row_id in room.blockers]
 
     def looked_at(self, ids: Iterable[int], rows: Iterable[Row], now_s: float) -> None:
-        """How rows that kept others stand now; those that are not among them are gone."""
+        """How rows that kept others stand now; those that are not among them are gone. Where an outcome is not yet
+        written, what is known here is newer."""
         for row_id in ids:
             room = self._known.get(row_id)
-            if room is not None and row_id in room.blockers:
+            if room is not None and row_id in room.blockers and row_id not in self._owed:
                 self._unblock(room, row_id)
             self.waits.unsure.discard(row_id)
         for row in rows:
-            skipped = row[STATUS] == "failed" and (row[NEXT_RETRY] < 0 or not self._blocks)
-            if row[STATUS] != "delivered" and not skipped and row[NUMBER] in self.owned:
+            if row[NUMBER] in self.owned and is_open(row, self._blocks):
                 self.note(row, now_s)
 
     def forget(self, numbers: frozenset[int] | None = None) -> None:

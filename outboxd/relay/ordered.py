@@ -167,7 +167,8 @@ class Ordered:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
-        self._reading.look_for_late(partitions, now_s)
+        if self._reading.look_for_late(partitions, now_s):
+            return False
         chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
         if len(chosen) < limit and self._reading.read_more(partitions, now_s, budget_bytes):
             return False

@@ -13,6 +13,8 @@ PIECE_PARTITIONS, PIECE_ROWS = 16, 200
 """How much one piece of a sweep reads, without payloads."""
 LOOKED_AT = 1000
 REFILL_ROWS = 500
+LATE_MOST = 1000
+"""So many events that were committed late are read at once; more are read piece by piece."""
 
 
 class Reading:
@@ -132,16 +134,23 @@ class Reading:
         self._scans.look_everywhere(fresh=peek.fresh, due=peek.due)
         return peek
 
-    def look_for_late(self, partitions: Partitions, now_s: float) -> None:
-        """Note events in front of those just read that were committed after their ids had been passed."""
+    def look_for_late(self, partitions: Partitions, now_s: float) -> bool:
+        """Note events in front of those just read that were committed after their ids had been passed. True: those are
+        so many that all is to be read again first."""
         if not (self._scans.unchecked and self._rooms.is_whole):
-            return
+            return False
         start_s = time.monotonic()
         after, before = self._scans.late_range(now_s)
-        late = self._rooms.unknown(partitions.open_ids(sorted(self._numbers), after, before))
+        most = self._rooms.known_count + LATE_MOST
+        late = self._rooms.unknown(partitions.open_ids(before, after, most + 1))
         self._scans.looked_for_late(now_s, time.monotonic() - start_s)
+        if len(late) > LATE_MOST:
+            self._loading |= dict.fromkeys(self._numbers, Floors(after))
+            self._bar()
+            return True
         if late:
             self._note(partitions.rows(late), now_s)
+        return False
 
     def read_more(self, partitions: Partitions, now_s: float, budget_bytes: int) -> bool:
         """A batch of new rows, or more of a room of which not all is remembered; False if there is nothing to read."""
@@ -149,6 +158,7 @@ class Reading:
         if room is not None and room.more_from is not None and not isinstance(room.key, int):
             rows = partitions.scan_room(room.number, room.key, room.more_from, REFILL_ROWS)
             self._rooms.refill(room, rows, REFILL_ROWS, now_s)
+            self._scans.refilled(room.number, rows[-1][0] if rows else 0)
             return True
         starts = self._scans.starts()
         if not starts:

@@ -14,7 +14,6 @@ from outboxd.event import Event
 from outboxd.relay.room import (
     DUE,
     FOREVER_S,
-    LEASED,
     NUMBER,
     PAYLOAD,
     SIZE,
@@ -246,13 +245,10 @@ class Rooms:
     def wake(self, now_s: float) -> None:
         """What waited long enough is ready; leases that are over are looked at."""
         for row_id in self.waits.over(now_s):
-            room = self._known.get(row_id)
-            blocker = room.blockers.get(row_id) if room else None
-            if room is None or blocker is None or blocker.until_s > now_s:
-                continue
-            if blocker.why == WAITING:
+            room = self._known[row_id]
+            if room.blockers[row_id].why == WAITING:
                 self._is_due(room, row_id)
-            elif blocker.why == LEASED:
+            else:
                 self.waits.unsure.add(row_id)
 
     def hurried(self, ids: Iterable[int]) -> None:
@@ -265,6 +261,11 @@ class Rooms:
 
     def _is_due(self, room: Room, row_id: int) -> None:
         self._ready(room, Entry(row_id, self._unblock(room, row_id).size_bytes, None))
+
+    @property
+    def known_count(self) -> int:
+        """Of how many anything is known."""
+        return len(self._known)
 
     def unknown(self, ids: Iterable[int]) -> list[int]:
         """Those of which nothing is known."""

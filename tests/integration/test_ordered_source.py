@@ -90,3 +90,59 @@ def test_partitions_that_are_loading_when_a_statement_fails_are_loaded(
     assert [event_id for event_id in relay.receiver.accepted if event_id in hot] == hot
     table.fill(200, room_id="")
     relay.until(table.is_done, "what came later to be delivered")
+
+
+def rows_read(monkeypatch: pytest.MonkeyPatch, relay: OrderedRelay) -> list[int]:
+    """How many rows or ids each statement of the source's brings, from now on."""
+    connection = relay.store._db  # type: ignore[attr-defined]
+    usual, counts = connection.query, list[int]()
+
+    def counted(*args: object) -> object:
+        rows = usual(*args)
+        counts.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(connection, "query", counted)
+    return counts
+
+
+def test_a_backlog_is_not_read_at_once_because_another_partition_is_ahead(
+    table: Table, relays: Relays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G9: the first rows of some partitions have higher ids than all the backlog of others."""
+    table.fill(5000, room_id="hot")
+    table.fill(300, room_id="")
+    relay = relays()
+    counts = rows_read(monkeypatch, relay)
+    relay.until(lambda: len(relay.receiver.accepted) >= 350, "the first events")
+    assert max(counts) < 2000
+
+
+def test_an_event_that_is_committed_late_is_found_by_the_next_look(table: Table, relays: Relays) -> None:
+    """Latency: ids are given before the commit, so producers that write at once are seen in any order."""
+    relay = relays()
+    table.fill(20, room_id="")
+    relay.until(table.is_done, "the first events to be delivered")
+    table.insert([event(id=1000, room_id="a")])
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "the higher id to be delivered")
+    relay.source._reading._scans.sweep_at_s = float("inf")
+    table.insert([event(id=999, room_id="b")])
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "the lower id to be delivered")
+
+
+@pytest.mark.parametrize("count", [100, 1500])
+def test_many_events_that_commit_late_come_before_those_behind_them(count: int, table: Table, relays: Relays) -> None:
+    """A long transaction: what was written after it comes after it, and what it brings is read in pieces."""
+    relay = relays()
+    table.insert([event(id=10_000, room_id="other")])
+    relay.until(table.is_done, "the higher id to be delivered")
+    table.insert(event(id=1000 + number, room_id=f"room-{number % 3}") for number in range(count))
+    table.insert(event(id=20_000 + number, room_id=f"room-{number}") for number in range(3))
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "all to be delivered")
+    places = {event_id: place for place, event_id in enumerate(relay.receiver.accepted)}
+    for number in range(3):
+        ids = [str(row["event_id"]) for row in table.rows(f"room_id = 'room-{number}'")]
+        assert [places[event_id] for event_id in ids] == sorted(places[event_id] for event_id in ids)

@@ -52,7 +52,7 @@ class Ordered:
         self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
         self._paused = False
         self._suspects_from_s = self._suspects_until_s = 0.0
-        self._found = self._has_rung = False
+        self._found = self._has_rung = self._has_read = False
         ledger.listener = self._rooms
 
     # the worker asks
@@ -113,7 +113,8 @@ class Ordered:
         at_s = min(self._tenure.tick_at_s, self._rooms.waits.next_s)
         if self._tenure.numbers:
             at_s = min(at_s, self._reading.wake_at_s)
-        if self._rooms.waits.suspect() is not None and not holding.count:
+        may_claim = not (self._paused or holding.count or holding.appetite == NONE)
+        if may_claim and self._rooms.waits.suspect() is not None:
             at_s = min(at_s, self._suspects_from_s)
         return at_s
 
@@ -170,8 +171,12 @@ class Ordered:
         if self._reading.look_for_late(partitions, now_s):
             return False
         chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
-        if len(chosen) < limit and self._reading.read_more(partitions, now_s, budget_bytes):
-            return False
+        # Of one room alone, or for the bytes allowed, the batch never gets full: once between two claims.
+        if len(chosen) < limit and not (chosen and self._has_read):
+            self._has_read = self._reading.read_more(partitions, now_s, budget_bytes)
+            if self._has_read:
+                return False
+        self._has_read = False
         self._found, self._reading.found = bool(chosen), False
         if not chosen:
             return None

@@ -166,6 +166,8 @@ class Reading:
         # A batch from all of them together; payloads that are larger than usual are read one by one.
         limit = -(-self._lane.batch_size // len(starts))
         inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
+        if self._rooms.payload_count >= 2 * self._lane.batch_size:  # enough to claim next
+            inline_bytes = 0
         rows = partitions.scan(
             starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
         )

@@ -81,6 +81,13 @@ class Room:
         end = self.end
         return [entry for entry in self.ready[: per_room - self.held] if entry.id < end]
 
+    def drop_payloads(self, start_id: int) -> int:
+        """From this id on they are read again when they are claimed; how many were at hand."""
+        count = sum(entry.row is not None for entry in self.ready if entry.id >= start_id)
+        if count:
+            self.ready = [entry if entry.id < start_id else entry._replace(row=None) for entry in self.ready]
+        return count
+
     def place(self, row_id: int) -> int | None:
         """Where an event stands among those that are ready, if it does."""
         ready = self.ready

@@ -2,9 +2,8 @@
 
 An event may be claimed when nothing in front of it in its room keeps it: no event that waits for its next try, none
 under a lease of somebody else, no suspect, no dead letter where the lane says `block`. What this worker holds itself
-keeps nothing: its own publishing goes in order. An event without a room is a room of its own.
-
-Rows come as store.api.Partitions gives them. Times are time.monotonic().
+keeps nothing: its own publishing goes in order. An event without a room is a room of its own. Rows come as
+store.api.Partitions gives them; times are time.monotonic().
 """
 
 from bisect import insort
@@ -52,8 +51,8 @@ class Rooms:
         self._turn: dict[Key, Room] = {}  # in the order in which they are claimed from
         self.waits = Waits()
         self._cut: set[Key] = set()  # rooms of which there is more than is remembered
-        self.ready_count = 0
-        """Events that are remembered and not claimed, whether they may be or not."""
+        self.ready_count = 0  # events that are remembered and not claimed, whether they may be or not
+        self.payload_count = 0  # of those, with their payload
 
     # what is read
 
@@ -78,8 +77,7 @@ class Rooms:
         return room
 
     def _ready(self, room: Room, entry: Entry) -> None:
-        ready, (row_id, _, row) = room.ready, entry
-        # What is no fresh row is not read again with the rest of its room.
+        ready, (row_id, _, row) = room.ready, entry  # what is no fresh row is not read again with the rest of its room
         if row is not None and row[DUE] == FRESH and self._is_left(room, row_id):
             return
         if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
@@ -89,6 +87,7 @@ class Rooms:
         else:
             insort(ready, entry, key=id_of)
         self.ready_count += 1
+        self.payload_count += entry.row is not None
         self._known[row_id] = self._rooms[room.key] = room
         if ready[0] is entry:
             self._queue(room)
@@ -107,7 +106,7 @@ class Rooms:
         self._rooms[room.key] = room
         self._known[row_id] = room
         if not room.blockers and room.ready:  # what waits behind it needs no payload in memory
-            room.ready = [entry if entry.id < row_id else entry._replace(row=None) for entry in room.ready]
+            self.payload_count -= room.drop_payloads(row_id)
         room.blockers[row_id] = blocker
         self.waits.add(room, row_id, blocker)
 
@@ -190,8 +189,10 @@ class Rooms:
         place = room.place(row_id)
         if place is None:  # it was held
             return 0
+        entry = room.ready.pop(place)
         self.ready_count -= 1
-        return room.ready.pop(place).size_bytes
+        self.payload_count -= entry.row is not None
+        return entry.size_bytes
 
     def missed(self, ids: Iterable[int]) -> None:
         """They could not be claimed: they stand otherwise than was known."""
@@ -237,8 +238,7 @@ class Rooms:
 
     def number_of(self, row_id: int) -> int | None:
         """The partition of a row that is known."""
-        room = self._known.get(row_id)
-        return None if room is None else room.number
+        return self._known[row_id].number if row_id in self._known else None
 
     # time and other people
 
@@ -255,8 +255,7 @@ class Rooms:
         """Those that waited for their next try need not any more."""
         for row_id in ids:
             room = self._known.get(row_id)
-            blocker = room.blockers.get(row_id) if room else None
-            if room is not None and blocker is not None and blocker.why == WAITING:
+            if room is not None and row_id in room.blockers and room.blockers[row_id].why == WAITING:
                 self._is_due(room, row_id)
 
     def _is_due(self, room: Room, row_id: int) -> None:
@@ -293,6 +292,7 @@ class Rooms:
             for entry in room.ready:
                 del self._known[entry.id]
             self.ready_count -= len(room.ready)
+            self.payload_count -= room.drop_payloads(0)
             room.ready = []
             self._is_whole(room)
             for row_id in list(room.blockers):

@@ -5,6 +5,7 @@ claimed can be known here: it is read once, and what this worker does is noted a
 one as in any lane, so leases, fencing and suspects are the same. docs/decisions/0008 tells why.
 """
 
+import random
 import time
 from collections.abc import Sequence
 
@@ -18,7 +19,8 @@ from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding
 from outboxd.relay.reading import Reading
 from outboxd.relay.rooms import Rooms
-from outboxd.relay.source import new_token
+from outboxd.relay.source import new_token, tell_pause
+from outboxd.relay.tenure import Tenure
 from outboxd.store.api import ZERO, Partitions, Pick, Store
 
 PER_ROOM = 32
@@ -45,43 +47,52 @@ class Ordered:
         self._meter = meter
         self._slot = slot
         self._doorbell = doorbell
-        self._rooms = Rooms(lane.blocks_on_dead, lane.max_inflight_bytes)
-        self._reading = Reading(lane, worker_id, self._rooms, ledger, meter, slot, doorbell)
+        self._rooms = Rooms(lane.blocks_on_dead)
+        self._reading = Reading(lane, self._rooms, meter)
+        self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
+        self._paused = False
         self._suspects_from_s = self._suspects_until_s = 0.0
+        self._found = self._has_rung = self._has_read = False
         ledger.listener = self._rooms
+
+    # the worker asks
 
     @property
     def idle(self) -> bool:
-        return self._reading.idle
+        return self._reading.is_done and not (self._found or self._reading.found)
 
     def connected(self, store: Store, now_s: float, others_pause_s: float) -> None:
-        self._reading.connected(_of(store), now_s)
+        self._tenure.connected(_of(store), now_s)
+        self._own()
+        self._reading.all_again(now_s)
         self._suspects_from_s = now_s + others_pause_s + self._lane.publish_timeout_s
 
     def keep(self, store: Store, now_s: float) -> None:
-        self._reading.keep(_of(store), now_s)
+        self._tenure.keep(_of(store), now_s)
+        self._own()
 
     def woken(self, ids: Sequence[int], now_s: float, is_all: bool) -> None:
         self._rooms.hurried(ids)
 
     def rung(self, surely: bool) -> None:
-        self._reading.rung()
+        self._has_rung = True
+        self._reading.poll_at_s = 0.0
 
     def freed(self) -> None:
         pass
 
     def finished(self, store: Store) -> bool:
-        return not store.unfinished() or (bool(self._reading.tenure.numbers) and self._rooms.are_all_blocked)
+        return not store.unfinished() or (bool(self._tenure.numbers) and self._rooms.are_all_blocked)
 
     def end(self, store: Store) -> None:
-        self._reading.tenure.end(_of(store))
+        self._tenure.end(_of(store))
 
     def turn(self, store: Store, now_s: float, holding: Holding) -> bool | None:
         partitions = _of(store)
         self._rooms.wake(now_s)
-        if self._reading.upkeep(partitions, now_s):
+        if self._upkeep(partitions, now_s):
             return False
-        if self._reading.paused or holding.suspect or holding.appetite == NONE:
+        if self._paused or holding.suspect or holding.appetite == NONE:
             return None
         suspect = self._rooms.waits.suspect()
         if suspect is not None and self._is_suspects_turn(now_s):
@@ -102,10 +113,52 @@ class Ordered:
         return True
 
     def wake_at_s(self, holding: Holding) -> float:
-        at_s = min(self._reading.wake_at_s(), self._rooms.waits.next_s)
-        if self._rooms.waits.suspect() is not None and not holding.count:
+        at_s = min(self._tenure.tick_at_s, self._rooms.waits.next_s)
+        if self._tenure.numbers:
+            at_s = min(at_s, self._reading.wake_at_s)
+        may_claim = not (self._paused or holding.count or holding.appetite == NONE)
+        if may_claim and self._rooms.waits.suspect() is not None:
             at_s = min(at_s, self._suspects_from_s)
         return at_s
+
+    # what has to be done from time to time
+
+    def _upkeep(self, partitions: Partitions, now_s: float) -> bool:
+        """One statement or a few, if it is time for any."""
+        if now_s >= self._tenure.tick_at_s:
+            self._tick(partitions, now_s)
+        elif self._reading.upkeep(partitions, now_s, self._has_rung):
+            return True
+        elif now_s >= self._reading.poll_at_s and self._tenure.numbers:
+            self._look(partitions, now_s)
+        else:
+            return False
+        return True
+
+    def _tick(self, partitions: Partitions, now_s: float) -> None:
+        in_hand = {self._rooms.number_of(row_id) for row_id in self._ledger.ids()}
+        self._tenure.tick(partitions, now_s, in_hand)
+        self._own()
+        # Not what this tick has brought: one before it may have been cut short.
+        new = self._reading.unread()
+        self._reading.begin(partitions, sorted(new & self._tenure.clean), new - self._tenure.clean, now_s)
+
+    def _own(self) -> None:
+        self._reading.own(self._tenure.numbers, self._tenure.leaving)
+
+    def _look(self, partitions: Partitions, now_s: float) -> None:
+        peek = self._reading.look(partitions, now_s)
+        self._slot.add(vitals.LOOKS)
+        self._reading.poll_at_s = time.monotonic() + self._lane.poll_interval_s * random.uniform(0.9, 1.1)
+        self._ledger.set_clock(peek.now_ms, time.monotonic())
+        if self._has_rung and not (peek.fresh or peek.due):
+            self._doorbell.answered(found=False)
+        self._has_rung = False
+        if peek.paused != self._paused:
+            self._paused = peek.paused
+            tell_pause(self._lane.name, peek.paused)
+
+    # claims
 
     def _has_room(self, holding: Holding) -> bool:
         """May more be claimed, beside what is held?"""
@@ -118,11 +171,16 @@ class Ordered:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
-        self._reading.look_for_late(partitions, now_s)
-        chosen, lacks = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
-        if lacks and self._reading.read_more(partitions, now_s, budget_bytes):
+        if self._reading.look_for_late(partitions, now_s):
             return False
-        self._reading.found = bool(chosen)
+        chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
+        # Of one room alone, or for the bytes allowed, the batch never gets full: once between two claims.
+        if len(chosen) < limit and not (chosen and self._has_read):
+            self._has_read = self._reading.read_more(partitions, now_s, budget_bytes)
+            if self._has_read:
+                return False
+        self._has_read = False
+        self._found, self._reading.found = bool(chosen), False
         if not chosen:
             return None
         pick = self._pick(
@@ -134,10 +192,10 @@ class Ordered:
     def _pick(
         self, rows: tuple[tuple[object, ...], ...] = (), ids: tuple[int, ...] = (), *, suspects: bool = False
     ) -> Pick:
-        lane, tenure = self._lane, self._reading.tenure
+        lane = self._lane
         return Pick(
             token=new_token(), worker_id=self._worker_id, lease_ms=round(lane.lease_s * 1000),
-            max_event_bytes=lane.max_event_bytes, owner=tenure.owner, numbers=tuple(sorted(tenure.numbers)),
+            max_event_bytes=lane.max_event_bytes, owner=self._tenure.owner, numbers=tuple(sorted(self._tenure.numbers)),
             rows=rows, ids=ids, suspects=suspects,
         )  # fmt: skip
 
@@ -151,10 +209,10 @@ class Ordered:
         if claim.events:
             self._doorbell.answered(found=True)
         if claim.disowned:
-            self._reading.tenure.disowned(claim.disowned)
-            self._reading.own()
+            self._tenure.disowned(claim.disowned)
+            self._own()
         else:
-            self._reading.tenure.kept(start_s)
+            self._tenure.kept(start_s)
             self._rooms.missed(claim.missed)
         return True
 

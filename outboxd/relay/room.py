@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from typing import Any, NamedTuple
 
-from outboxd.store.api import FRESH
+from outboxd.store.api import DELIVERED, FAILED, FRESH, RETRYABLE, Settlement
 
 Row = tuple[Any, ...]
 Key = tuple[str, str] | int
@@ -41,7 +41,8 @@ class Blocker(NamedTuple):
 
 
 class Room:
-    """ready: by their ids. held: how many this worker has claimed. more_from: from this id on nothing is remembered."""
+    """ready: by their ids. held: how many this worker has claimed. more_from: from this id on fresh rows may stand in
+    the table that are not remembered."""
 
     __slots__ = ("blockers", "held", "key", "more_from", "number", "ready")
 
@@ -59,19 +60,44 @@ class Room:
         return min(self.blockers) if self.blockers else FRESH
 
     @property
+    def end(self) -> int:
+        """Events below this id may be claimed in their order: all of them are known, and nothing keeps them."""
+        return self.open_until if self.more_from is None else min(self.open_until, self.more_from)
+
+    @property
     def is_claimable(self) -> bool:
         """Is there an event that may be claimed?"""
-        return bool(self.ready) and (not self.blockers or self.ready[0].id < self.open_until)
+        return bool(self.ready) and self.ready[0].id < self.end
 
     @property
     def lacks(self) -> bool:
         """Must more of it be read before it can go on?"""
-        return self.more_from is not None and not self.ready and self.more_from < self.open_until
+        return self.more_from is not None and self.more_from < self.open_until and not self.is_claimable
+
+    @property
+    def is_blocked(self) -> bool:
+        """Must a person let it go on?"""
+        is_dead = bool(self.blockers) and self.blockers[self.open_until].why == DEAD
+        return is_dead and not (self.held or self.is_claimable)
 
     @property
     def is_empty(self) -> bool:
         """Is nothing known of it?"""
         return not (self.held or self.ready or self.blockers) and self.more_from is None
+
+    def offers(self, per_room: int) -> list[Entry]:
+        """What may be claimed next: together with what is held at most per_room."""
+        if self.held > per_room // 2:  # it is topped up by many, not by each that ends
+            return []
+        end = self.end
+        return [entry for entry in self.ready[: per_room - self.held] if entry.id < end]
+
+    def drop_payloads(self, start_id: int) -> int:
+        """From this id on they are read again when they are claimed; how many were at hand."""
+        count = sum(entry.row is not None for entry in self.ready if entry.id >= start_id)
+        if count:
+            self.ready = [entry if entry.id < start_id else entry._replace(row=None) for entry in self.ready]
+        return count
 
     def place(self, row_id: int) -> int | None:
         """Where an event stands among those that are ready, if it does."""
@@ -87,6 +113,17 @@ def id_of(entry: Entry) -> int:
     return entry.id
 
 
+def key_of(row: Row) -> Key:
+    """Which room it belongs to."""
+    return (row[APP], row[ROOM]) if row[ROOM] else row[0]
+
+
+def is_open(row: Row, blocks: bool) -> bool:
+    """Is it neither done with nor skipped? blocks: does a dead letter keep its room?"""
+    is_skipped = row[STATUS] == FAILED and (row[NEXT_RETRY] < 0 or not blocks)
+    return not is_skipped and row[STATUS] != DELIVERED
+
+
 def is_delayed(row: Row) -> bool:
     """Its producer wants it later: it comes when it is due, and keeps nobody till then."""
     return bool(row[DUE] != FRESH and row[WAIT_MS] > 0 and row[STATUS] == "pending")
@@ -98,8 +135,15 @@ def blocker_of(row: Row, now_s: float) -> Blocker | None:
     if status == "delivering":
         leased_ms = row[LEASED_MS]
         return Blocker(LEASED if leased_ms > 0 else SUSPECT, now_s + leased_ms / 1000, row[SIZE])
-    if status == "failed":
+    if status == FAILED:
         return Blocker(DEAD, FOREVER_S, row[SIZE])
     if row[DUE] != FRESH and row[WAIT_MS] > 0:
         return Blocker(WAITING, now_s + row[WAIT_MS] / 1000, row[SIZE])
     return None
+
+
+def blocker_after(settlement: Settlement, size_bytes: int, blocks: bool, now_s: float) -> Blocker | None:
+    """Why an event keeps those behind it once it is settled so, if it does."""
+    if settlement.status == RETRYABLE:
+        return Blocker(WAITING, now_s + settlement.delay_ms / 1000, size_bytes)
+    return Blocker(DEAD, FOREVER_S, size_bytes) if settlement.status == FAILED and blocks else None

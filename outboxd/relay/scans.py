@@ -37,6 +37,7 @@ class Scans:
         self.more_due: set[int] = set()
         self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
         self._from_start_s = 0.0
+        self._seen: dict[int, int] = {}  # up to which id a partition was read, in pieces of different times
         self._checked_id = 0  # what was written up to here has been compared with what came in front of it
         self.unchecked = False
         """Has anything been read that was not?"""
@@ -48,8 +49,18 @@ class Scans:
         """Partitions that are to be read from these floors on."""
         for number, floor in floors.items():
             self._floors[number] = floor
+            self._passed(number, floor.fresh_id)
+            self.unchecked = self.unchecked or bool(floor.fresh_id)
             self.more_fresh.add(number)
             self.more_due.add(number)
+
+    def refilled(self, number: int, row_id: int) -> None:
+        """Rows of one room were read, up to this id."""
+        self._passed(number, row_id)
+        self.unchecked = True
+
+    def _passed(self, number: int, row_id: int) -> None:
+        self._seen[number] = max(self._seen.get(number, 0), row_id)
 
     @property
     def numbers(self) -> frozenset[int]:
@@ -60,6 +71,7 @@ class Scans:
         """They are somebody else's."""
         for number in numbers:
             self._floors.pop(number, None)
+            self._seen.pop(number, None)
             self._sweep.pop(number, None)
             self.more_fresh.discard(number)
             self.more_due.discard(number)
@@ -78,13 +90,13 @@ class Scans:
         """The highest id that had been read then."""
         return next((highest for at_s, highest in reversed(self._trail) if at_s <= then_s), 0)
 
-    def late_range(self, now_s: float) -> tuple[int, int]:
-        """(behind which, in front of which) ids that are not known may have been committed late.
+    def late_range(self, now_s: float) -> tuple[int, dict[int, int]]:
+        """(behind which, in front of which of each partition) ids that are not known may have been committed late.
 
-        Only rows that are written from now on can have something in front of them that this does not find.
+        Only what is written from then on can have something in front of it that this does not find.
         """
         start = 0 if now_s >= self._from_start_s else self._highest_at(now_s - LATE_S)
-        return start, max((floor.fresh_id for floor in self._floors.values()), default=0) + 1
+        return start, {number: self._seen.get(number, 0) + 1 for number in self._floors}
 
     def looked_for_late(self, last_id: int, now_s: float, took_s: float) -> None:
         """That was done. last_id: the lane's highest id before."""
@@ -122,13 +134,20 @@ class Scans:
             last = _last_due(floor, dues, limit)
             if len(dues) < limit:
                 self.more_due.discard(number)
+            else:
+                self.more_due.add(number)
             fresh_id = max([floor.fresh_id, *ids[-1:]])
-            if len(ids) < limit and number in self.more_fresh:
+            if len(ids) >= limit:
+                self.more_fresh.add(number)
+            elif number in self.more_fresh:
                 # All there is: rows of others that this snapshot saw are newer than whatever comes here now, or late.
                 self.more_fresh.discard(number)
                 fresh_id = max(fresh_id, newest)
             self._floors[number] = Floors(fresh_id, *last)
-        self.unchecked = self.unchecked or newest > self._checked_id or any(map(len, due.values()))
+            self._passed(number, fresh_id)
+        # Also if nothing was found: what the look saw may stand in front of the floors.
+        if not rows or newest > self._checked_id or any(due.values()):
+            self.unchecked = True
         if newest and (not self._trail or now_s >= self._trail[-1][0] + STEP_S):
             self._trail.append((now_s, max(newest, self._trail[-1][1] if self._trail else 0)))
             while len(self._trail) > 1 and self._trail[1][0] <= now_s - LATE_S:
@@ -160,6 +179,8 @@ class Scans:
             own = [row for row in rows if row[NUMBER] == number]
             ids = [row[0] for row in own if row[DUE] == FRESH]
             dues = [(row[DUE], row[0]) for row in own if row[DUE] != FRESH]
+            self._passed(number, max([start.fresh_id, *ids[-1:]]))
+            self.unchecked = self.unchecked or bool(start.fresh_id)  # its pieces are of different times
             if (len(ids) < limit or ids[-1] > self._floors[number].fresh_id) and len(dues) < limit:
                 self._sweep.pop(number, None)
             else:

@@ -178,8 +178,9 @@ class Partitions(Protocol):
     def last_id(self) -> int:
         """The highest id in the lane; 0: there is none."""
 
-    def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
-        """Ids of all fresh rows of the partitions between two ids, from the index alone."""
+    def open_ids(self, before: Mapping[int, int], after: int, limit: int) -> Sequence[int]:
+        """Ids of fresh rows behind one id, and of each partition in front of another, from the index alone; limit of
+        them at most, in no order."""
 
     def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[tuple[Any, ...]]:
         """Fresh rows of one (app_code, room_id) from an id on, by id, without payload."""

@@ -63,10 +63,20 @@ class PartitionTable:
     def last_id(self) -> int:
         return int(self._db.query(self._sql["last_id"])[0][0])
 
-    def open_ids(self, numbers: Sequence[int], after: int, before: int) -> Sequence[int]:
-        sql = self._sql["open_ids"].replace("{numbers}", _list(numbers))
-        rows = self._db.query(sql, {"fresh": FRESH, "after": after, "before": before})
-        return [row[0] for row in rows]
+    def open_ids(self, before: Mapping[int, int], after: int, limit: int) -> Sequence[int]:
+        # Mostly all were read up to the same id.
+        numbers: dict[int, list[int]] = {}
+        for number, row_id in before.items():
+            numbers.setdefault(row_id, []).append(number)
+        parts: list[str] = []
+        params: dict[str, object] = {"fresh": FRESH, "after": after, "limit": limit}
+        for row_id, those in numbers.items():
+            sql = self._sql["open_ids"].replace("{numbers}", _list(those))
+            parts.append(sql.replace("{before}", f":{_name('b', those[0])}"))
+            params[_name("b", those[0])] = row_id
+        if not parts:
+            return ()
+        return [row[0] for row in self._db.query(f"{' UNION ALL '.join(parts)} LIMIT :limit", params)]
 
     def scan_room(self, number: int, room: tuple[str, str], start_id: int, limit: int) -> Sequence[Row]:
         params = {"number": number, "fresh": FRESH, "from": start_id, "app": room[0], "room": room[1], "limit": limit}

@@ -1,10 +1,13 @@
 """The source of an ordered lane over real stores, turned by hand: faults at its statements, nothing forgotten."""
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from outboxd.errors import StoreConflict, StoreUnavailable
+from outboxd.event import CONNECT, blameless
+from outboxd.relay.room import Row
 from tests.services.lanes import Table, event, table_of
 from tests.services.ordered_source import OrderedRelay, config_of
 
@@ -23,8 +26,8 @@ def relays(database_url: str, table: Table) -> Iterator[Relays]:
     """Makes workers, which are closed at the end."""
     made: list[OrderedRelay] = []
 
-    def make(chains: bool = False, on_dead: str = "continue", more: str = "") -> OrderedRelay:
-        made.append(OrderedRelay(config_of(database_url, on_dead, more), chains))
+    def make(chains: bool = False, on_dead: str = "continue", more: str = "", batch: int = 10) -> OrderedRelay:
+        made.append(OrderedRelay(config_of(database_url, on_dead, more, batch), chains))
         return made[-1]
 
     yield make
@@ -90,3 +93,95 @@ def test_partitions_that_are_loading_when_a_statement_fails_are_loaded(
     assert [event_id for event_id in relay.receiver.accepted if event_id in hot] == hot
     table.fill(200, room_id="")
     relay.until(table.is_done, "what came later to be delivered")
+
+
+def rows_read(monkeypatch: pytest.MonkeyPatch, relay: OrderedRelay) -> list[int]:
+    """How many rows or ids each statement of the source's brings, from now on."""
+    connection = relay.store._db  # type: ignore[attr-defined]
+    usual, counts = connection.query, list[int]()
+
+    def counted(*args: object) -> object:
+        rows = usual(*args)
+        counts.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(connection, "query", counted)
+    return counts
+
+
+def test_a_backlog_is_not_read_at_once_because_another_partition_is_ahead(
+    table: Table, relays: Relays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """G9: the first rows of some partitions have higher ids than all the backlog of others."""
+    table.fill(5000, room_id="hot")
+    table.fill(300, room_id="")
+    relay = relays()
+    counts = rows_read(monkeypatch, relay)
+    relay.until(lambda: len(relay.receiver.accepted) >= 350, "the first events")
+    assert max(counts) < 2000
+
+
+def test_an_event_that_is_committed_late_is_found_by_the_next_look(table: Table, relays: Relays) -> None:
+    """Latency: ids are given before the commit, so producers that write at once are seen in any order."""
+    relay = relays()
+    table.fill(20, room_id="")
+    relay.until(table.is_done, "the first events to be delivered")
+    table.insert([event(id=1000, room_id="a")])
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "the higher id to be delivered")
+    relay.source._reading._scans.sweep_at_s = float("inf")
+    table.insert([event(id=999, room_id="b")])
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "the lower id to be delivered")
+
+
+@pytest.mark.parametrize("count", [100, 1500])
+def test_many_events_that_commit_late_come_before_those_behind_them(count: int, table: Table, relays: Relays) -> None:
+    """A long transaction: what was written after it comes after it, and what it brings is read in pieces."""
+    relay = relays()
+    table.insert([event(id=10_000, room_id="other")])
+    relay.until(table.is_done, "the higher id to be delivered")
+    table.insert(event(id=1000 + number, room_id=f"room-{number % 3}") for number in range(count))
+    table.insert(event(id=20_000 + number, room_id=f"room-{number}") for number in range(3))
+    relay.source.rung(surely=True)
+    relay.until(table.is_done, "all to be delivered")
+    places = {event_id: place for place, event_id in enumerate(relay.receiver.accepted)}
+    for number in range(3):
+        ids = [str(row["event_id"]) for row in table.rows(f"room_id = 'room-{number}'")]
+        assert [places[event_id] for event_id in ids] == sorted(places[event_id] for event_id in ids)
+
+
+@pytest.mark.parametrize("why", ["paused", "breaker open"])
+def test_a_suspect_that_may_not_be_taken_now_keeps_nobody_awake(why: str, table: Table, relays: Relays) -> None:
+    """A worker that asked at once when to ask again would spin for as long as the pause, or the outage, lasts."""
+    relay = relays()
+    if why == "paused":
+        table.connection.execute("UPDATE outboxd_lane SET paused = 1 WHERE lane = 'room_outbox'")
+    else:
+        for number in range(-20, -10):
+            relay.breaker.started(number)
+            relay.breaker.judge(number, blameless(CONNECT, "refused"), time.monotonic())
+    table.insert([event(status="delivering", lock_until_ms=1, claim_token=5)])
+    relay.until(lambda: relay.source._rooms.waits.suspect() is not None, "the suspect to be known")
+    relay.source._suspects_from_s = 0.0  # the time for others to come back is over
+    relay.until(lambda: not relay.turn(), "nothing to be done")
+    assert relay.source.wake_at_s(relay.holding()) > time.monotonic()
+
+
+@pytest.mark.parametrize("room", ["hot", ""])
+def test_what_is_claimable_is_claimed_before_all_is_read(room: str, table: Table, relays: Relays) -> None:
+    """G9: of one room, or for the bytes allowed, there is never a full batch. Payloads come along with what is read."""
+    table.fill(5000, room_id=room, envelope=b'"' + b"x" * 90 + b'"')
+    relay = relays(more=", max_inflight_bytes: 20KiB" if room else ", max_inflight_bytes: 4KiB", batch=100)
+    relay.until(lambda: bool(relay.receiver.sent), "the first publish")
+    rooms = relay.source._rooms
+    assert rooms.ready_count <= (500 if room else 5000)
+    assert sum(len(row[5] or b"") for row in payloads(relay)) <= 3 * 20 * 1024
+    relay.until(lambda: len(relay.receiver.sent) >= 1000, "more of them")
+    assert sum(len(row[5] or b"") for row in payloads(relay)) <= 3 * 20 * 1024
+
+
+def payloads(relay: OrderedRelay) -> list[Row]:
+    """Rows that are in memory with their payload, and not claimed."""
+    rooms = relay.source._rooms._rooms.values()
+    return [entry.row for room in rooms for entry in room.ready if entry.row is not None]

@@ -24,16 +24,16 @@ from outboxd.supervisor.scoreboard import Scoreboard
 
 CONFIG = """
 database: {{url: "{url}"}}
-outbox_worker: {{direct: [nothing], ordering: room, concurrency: 1, batch_size: 10, on_dead: {on_dead}{more}}}
+outbox_worker: {{direct: [nothing], ordering: room, concurrency: 1, batch_size: {batch}, on_dead: {on_dead}{more}}}
 publishers: {{nothing: {{type: "null"}}}}
 """
 WORKER = "node/room_outbox-01"
 ENOUGH_S = 20.0
 
 
-def config_of(url: str, on_dead: str = "continue", more: str = "") -> Config:
+def config_of(url: str, on_dead: str = "continue", more: str = "", batch: int = 10) -> Config:
     """Of an ordered lane. more: settings of the lane, as they stand in YAML, each behind a comma."""
-    return parse(CONFIG.format(url=url, on_dead=on_dead, more=more), {}, "the test")
+    return parse(CONFIG.format(url=url, on_dead=on_dead, more=more, batch=batch), {}, "the test")
 
 
 class Receiver:

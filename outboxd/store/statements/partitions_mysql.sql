@@ -41,9 +41,9 @@ SELECT {now},
 SELECT COALESCE(MAX(id), 0) FROM {table}
 
 -- name: open_ids
--- Index rooms alone: the rows are not read.
+-- Index rooms alone: the rows are not read. Joined by UNION ALL.
 SELECT id FROM {table} FORCE INDEX (rooms)
-WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id < :before
+WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id < {before}
 
 -- name: scan_room
 -- Index rooms: one room's fresh rows from an id on, among those of its partition.

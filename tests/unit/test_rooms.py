@@ -1,0 +1,204 @@
+"""What stands open in the rooms of an ordered lane: what may be claimed, what keeps it, what is remembered of it."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from outboxd.event import Event
+from outboxd.relay import rooms as module
+from outboxd.relay import waits
+from outboxd.relay.room import FOREVER_S, Row
+from outboxd.relay.rooms import Rooms
+from outboxd.store.api import DELIVERED, FRESH, RELEASED, RETRYABLE, Settlement
+from tests.services.publishing import make_event
+
+NUMBERS = frozenset({1})
+LEASE_MS = 15_000
+
+
+def row(row_id: int, room: str = "a", status: str = "pending", **changed: int) -> Row:
+    """As the store gives them. changed: due, number, leased_ms, wait_ms, next_retry, payload_bytes."""
+    payload = b"x" * changed["payload_bytes"] if "payload_bytes" in changed else None
+    due = changed.get("due", FRESH if status in ("pending", "delivering") else 1)
+    times = (changed.get("leased_ms", -1), changed.get("wait_ms", -1), changed.get("next_retry", 0))
+    size = changed.get("payload_bytes", 10)
+    return (row_id, "", "", room, "app", payload, "", None, 0, 0, "", None, status, due, size,
+            changed.get("number", 1), *times)  # fmt: skip
+
+
+def event_of(row_id: int, room: str = "a") -> Event:
+    """The event of such a row."""
+    return make_event(id=row_id, room_id=room)
+
+
+def rooms_of(*rows: Row, blocks: bool = False) -> Rooms:
+    """With these rows read."""
+    made = Rooms(blocks)
+    made.owned = NUMBERS
+    for one in rows:
+        made.note(one, 0.0)
+    return made
+
+
+def picked(rooms: Rooms, limit: int = 100, budget_bytes: int = 1 << 20, is_idle: bool = True) -> list[int]:
+    """Ids of what may be claimed."""
+    return [entry.id for entry in rooms.pick(limit, budget_bytes, limit, is_idle)]
+
+
+def claim(rooms: Rooms, *ids: int, room: str = "a") -> None:
+    """They are held."""
+    rooms.admitted(event_of(row_id, room) for row_id in ids)
+
+
+def end(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
+    """A publish ends, and is settled."""
+    owe(rooms, row_id, status, delay_ms, now_s)
+    rooms.settled(event_of(row_id), False)
+
+
+def owe(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
+    """A publish ends."""
+    rooms.owed(event_of(row_id), Settlement(row_id, 1, status, delay_ms=delay_ms), now_s)
+
+
+def look(rooms: Rooms, ids: Iterable[int], *rows: Row) -> None:
+    """At rows that keep others."""
+    rooms.looked_at(ids, rows, 0.0)
+
+
+def test_what_waits_for_its_next_try_keeps_those_behind_it_and_nobody_else() -> None:
+    """G7."""
+    rooms = rooms_of(row(1), row(2), row(3, "b"))
+    assert picked(rooms) == [1, 2, 3]
+    claim(rooms, 1)
+    end(rooms, 1, RETRYABLE, 5000)
+    assert picked(rooms) == [3]
+    assert rooms.waits.next_s == 5.0
+    rooms.wake(5.0)
+    assert picked(rooms) == [3, 1, 2]
+
+
+def test_looks_at_what_waits_leave_nothing_behind() -> None:
+    """G9: a blocked room is looked at every few seconds, for as long as it is blocked."""
+    rows = [row(number, f"room-{number}", "retryable", wait_ms=3_600_000) for number in range(1, 101)]
+    rooms = rooms_of(*rows)
+    for _ in range(100):
+        look(rooms, rooms.blocking(), *rows)
+    assert len(rooms.waits._timers) <= 2 * len(rows) + waits.SPARE
+    assert rooms.waits.next_s == 3600.0
+    rooms.wake(3600.0)
+    assert len(picked(rooms)) == 100
+    assert rooms.waits.next_s == FOREVER_S
+
+
+def test_a_look_before_an_outcome_is_written_does_not_take_its_lease_for_somebody_elses() -> None:
+    """The row still says `delivering`, under this worker's own lease: the room would wait for all of it."""
+    rooms = rooms_of(row(1), row(2))
+    claim(rooms, 1)
+    owe(rooms, 1, RETRYABLE, 1000)
+    look(rooms, rooms.blocking(), row(1, status="delivering", leased_ms=LEASE_MS))
+    rooms.settled(event_of(1), False)
+    rooms.wake(1.0)
+    assert picked(rooms) == [1, 2]
+
+
+def test_an_outcome_that_waits_to_be_written_keeps_its_room_when_the_partition_comes_back() -> None:
+    """Lost and owned again meanwhile, its row is read as what it is: under a claim."""
+    rooms = rooms_of(row(1), row(2))
+    claim(rooms, 1)
+    rooms.owned = frozenset()
+    rooms.forget(NUMBERS)
+    owe(rooms, 1, RETRYABLE, 1000)
+    rooms.owned = NUMBERS
+    rooms.note(row(1, status="delivering", leased_ms=LEASE_MS), 0.0)
+    rooms.note(row(2), 0.0)
+    rooms.settled(event_of(1), False)
+    assert picked(rooms) == []
+    look(rooms, rooms.blocking(), row(1, status="retryable", wait_ms=-1))
+    assert picked(rooms) == [1, 2]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two events are remembered beside the first one of each room."""
+    monkeypatch.setattr(module, "REMEMBERED", 2)
+
+
+@pytest.mark.usefixtures("few")
+def test_what_is_not_remembered_is_read_again() -> None:
+    """G1, G9: and until then nothing goes past it."""
+    rooms = rooms_of(*(row(number) for number in range(1, 6)), row(6, "b"))
+    assert not rooms.is_whole
+    assert picked(rooms) == [1, 2, 6]
+    claim(rooms, 1, 2)
+    end(rooms, 1)
+    end(rooms, 2)
+    lacking = rooms.lacking()
+    assert lacking is not None
+    assert lacking.more_from == 3
+    rooms.refill(lacking, [row(3), row(4), row(5)], 500, 0.0)
+    assert picked(rooms) == [6, 3, 4] or picked(rooms) == [6, 3]
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("how", ["retried", "released"])
+def test_what_was_held_is_remembered_also_behind_what_is_not(how: str) -> None:
+    """It is not read again, being no fresh row any more: its followers would overtake it."""
+    rooms = rooms_of(row(5))
+    claim(rooms, 5)
+    rooms.note(row(1), 0.0)  # these commit late
+    rooms.note(row(2), 0.0)
+    rooms.note(row(3), 0.0)
+    if how == "retried":
+        end(rooms, 5, RETRYABLE, 1000)
+        rooms.wake(1.0)
+    else:
+        end(rooms, 5, RELEASED)
+    seen: list[int] = []
+    for _ in range(10):
+        lacking = rooms.lacking()
+        if lacking is not None and lacking.more_from is not None:
+            fresh = [number for number in (1, 2, 3, 6, 7) if number not in seen and number >= lacking.more_from]
+            rooms.refill(lacking, [row(number) for number in fresh], 500, 0.0)
+        for number in picked(rooms, limit=1):
+            seen.append(number)
+            claim(rooms, number)
+            end(rooms, number)
+    assert seen == [1, 2, 3, 5, 6, 7]
+
+
+@pytest.mark.usefixtures("few")
+def test_what_commits_late_in_front_of_all_is_not_remembered_without_end_either() -> None:
+    """G9: a long transaction may bring any number of events with low ids."""
+    rooms = rooms_of(row(1000))
+    for number in range(1, 500):
+        rooms.note(row(number), 0.0)
+    assert rooms.ready_count <= 4
+    assert picked(rooms)[0] == 1
+
+
+@pytest.mark.usefixtures("few")
+def test_a_suspect_waits_for_what_must_be_read_again_in_front_of_it() -> None:
+    """It would overtake it."""
+    rooms = rooms_of(row(1), row(2), row(3), row(9, status="delivering"))
+    claim(rooms, 1, 2)
+    end(rooms, 1)
+    end(rooms, 2)
+    assert rooms.waits.suspect() is None
+    lacking = rooms.lacking()
+    assert lacking is not None
+    rooms.refill(lacking, [], 500, 0.0)
+    assert rooms.waits.suspect() == 9
+
+
+def test_nothing_is_left_of_what_is_delivered() -> None:
+    """G9."""
+    rooms = rooms_of(row(1), row(2), row(3, ""), row(4, status="retryable"))
+    claim(rooms, 1, 2, 4)
+    claim(rooms, 3, room="")
+    for number in (3, 1, 2, 4):
+        end(rooms, number)
+    assert not rooms._rooms
+    assert not rooms._known
+    assert not rooms._turn
+    assert rooms.ready_count == 0

@@ -24,7 +24,7 @@ SWEEP_MOST_S = 60.0
 PIECE_SHARE = 10
 """After a piece of a sweep none follows for so many times its duration."""
 
-DUE, NUMBER = 13, 15
+STATUS, DUE, NUMBER = 12, 13, 15
 
 
 class Scans:
@@ -167,9 +167,12 @@ class Scans:
         return dict(list(self._sweep.items())[:most])
 
     def passed(self, rows: Iterable[Row]) -> list[Row]:
-        """Those that no scan will come to any more."""
+        """Without those that are simply new: a scan will come to them, and read them with their payload."""
         floors = self._floors
-        return [row for row in rows if row[DUE] != FRESH or row[0] <= floors[row[NUMBER]].fresh_id]
+        return [
+            row for row in rows
+            if row[DUE] != FRESH or row[STATUS] != "pending" or row[0] <= floors[row[NUMBER]].fresh_id
+        ]  # fmt: skip
 
     def swept(
         self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float, took_s: float

@@ -40,7 +40,7 @@ SELECT * FROM (SELECT {row} FROM {table} INDEXED BY {rooms}
  WHERE room_partition = {number} AND due_at_ms BETWEEN {due} AND {now} ORDER BY due_at_ms, id LIMIT {limit})
 
 -- name: open_ids
--- {rooms} alone: the rows are not read. Joined by UNION ALL.
+-- {rooms}: a range of ids for each partition. Joined by UNION ALL.
 SELECT id FROM {table} INDEXED BY {rooms}
 WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id < {before}
 

@@ -135,7 +135,11 @@ class OrderedFanout(Fanout):
         them, which `keep` keeps, come out of `collect` as BEHIND."""
         taken = super().take_back(keep)
         lines = {key: self._lines[key] for item in taken if (key := _key(item)) and key in self._lines}
-        for item in taken:
+        behind: list[Item] = []
+        if self.chains and lines and self.waiting:
+            behind = super().take_back(lambda item: _key(item) not in lines)
+            self._finished += [(item, BEHIND) for item in behind]
+        for item in (*taken, *behind):
             key = _key(item)
             if key in lines:
                 lines[key].out -= 1

@@ -76,8 +76,12 @@ class Pipe:
         # Which one the server refused, or did not answer; it is that one's fault if it is anybody's.
         bad = next((n for n, answer in enumerate(answers) if isinstance(answer, BaseException)), len(answers) - 1)
         place = bad - 1 if 1 <= bad <= len(commands) else 0
-        outcomes = [_behind(outcome_of(answers[bad]))] * len(commands)
-        outcomes[place] = outcome_of(answers[bad])
+        outcome = outcome_of(answers[bad])
+        outcomes = [_behind(outcome)] * len(commands)
+        outcomes[place] = outcome
+        if isinstance(outcome, Dead) and place:
+            # It was read no further, so nothing was done. Those in front of it would only meet it again.
+            outcomes[:place] = self.exchange_all(commands[:place], deadline_s)
         return outcomes
 
     def _answers(self, commands: Sequence[Command], deadline_s: float) -> list[object]:

@@ -44,7 +44,7 @@ SELECT * FROM (SELECT {row} FROM {table} INDEXED BY {rooms}
 SELECT COALESCE(MAX(id), 0) FROM {table}
 
 -- name: open_ids
--- {rooms} alone: the rows are not read. Joined by UNION ALL.
+-- {rooms}: a range of ids for each partition. Joined by UNION ALL.
 SELECT id FROM {table} INDEXED BY {rooms}
 WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id < {before}
 

@@ -12,7 +12,7 @@ from outboxd.config.schema import RedisStreams
 from outboxd.errors import PublisherError
 from outboxd.event import INVALID, Dead, Event, Outcome
 from outboxd.message import InvalidEvent, encode
-from outboxd.publishers.courier import NOT_SENT, Courier, behind_failures
+from outboxd.publishers.courier import NOT_SENT, Courier, behind_failures, room_of
 from outboxd.publishers.redis_pipe import Command, Pipe, text_of
 from outboxd.redact import redact
 
@@ -22,7 +22,8 @@ FIELD = b"m"
 
 
 def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_ordered: bool = False) -> Courier:
-    """The publisher. is_ordered: a batch is one transaction (MULTI), and nothing of a room goes behind a failure.
+    """The publisher. is_ordered: a batch that has several events of a room is one transaction (MULTI), and
+    nothing of a room goes behind a failure.
 
     Raises PublisherError.
     """
@@ -42,7 +43,9 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_orde
             outcomes |= dict.fromkeys(behind_failures(events, outcomes), NOT_SENT)
             commands = {place: command for place, command in commands.items() if place not in outcomes}
         if commands:
-            exchange = pipe.exchange_all if is_ordered else pipe.exchange
+            # A transaction answers twice for each event: not where no room has two of them.
+            has_runs = is_ordered and len(set(map(room_of, events))) < len(events)
+            exchange = pipe.exchange_all if has_runs else pipe.exchange
             outcomes |= zip(commands, exchange(tuple(commands.values()), deadline_s), strict=True)
         return [outcomes[place] for place in range(len(events))]
 

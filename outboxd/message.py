@@ -10,6 +10,7 @@ docs/message-format.md shows it. Consumers get an event at least once: remember 
 
 import base64
 import binascii
+import functools
 from typing import Any
 
 import msgspec
@@ -159,6 +160,7 @@ def headers_of(event: Event) -> dict[str, Any]:
         raise InvalidEvent(f"headers are no JSON object: {error}") from error
 
 
+@functools.lru_cache(maxsize=256)
 def is_json(content_type: str) -> bool:
     """Does the content type promise JSON (application/json, text/json, application/anything+json)?"""
     subtype = content_type.partition(";")[0].strip().lower().rpartition("/")[2]

@@ -24,11 +24,10 @@ from outboxd.publishers.api import Publisher
 # ruff: noqa: PLC0415
 
 
-def open_publisher(
-    settings: PublisherSettings, lane: str, publish_timeout_s: float, is_ordered: bool = False
-) -> Publisher:
+def open_publisher(settings: PublisherSettings, lane: str, timeout_s: float, is_ordered: bool = False) -> Publisher:
     """Make the publisher that the settings describe, after the fork, in the process that uses it. is_ordered: of the
     events of a room that it gets at once, if it `chains`, it lets none arrive behind a failure.
+
     Raises PublisherError with the remedy where it cannot work as configured. The receiver need not be there yet.
     """
     match settings:
@@ -43,37 +42,37 @@ def open_publisher(
         case Http():
             from outboxd.publishers.http import HttpPublisher
 
-            return HttpPublisher(settings, lane, publish_timeout_s)
+            return HttpPublisher(settings, lane, timeout_s)
         case RedisStreams():
             from outboxd.publishers.redis_streams import open_redis_streams
 
-            return open_redis_streams(settings, publish_timeout_s, is_ordered)
+            return open_redis_streams(settings, timeout_s, is_ordered)
         case TencentIm():
             from outboxd.publishers.tencent_im import open_tencent_im
 
-            return open_tencent_im(settings, lane, publish_timeout_s)
+            return open_tencent_im(settings, lane, timeout_s)
         case RocketMq():
             from outboxd.publishers.rocketmq import open_rocketmq
 
-            return open_rocketmq(settings, publish_timeout_s)
+            return open_rocketmq(settings, timeout_s)
         case RocketLaunch():
             from outboxd.publishers.rocket_launch import open_rocket_launch
 
-            return open_rocket_launch(settings, publish_timeout_s)
+            return open_rocket_launch(settings, timeout_s)
         case PythonCallable():
             from outboxd.publishers.python_callable import open_python
 
-            return open_python(settings, lane, publish_timeout_s)
+            return open_python(settings, lane, timeout_s)
         case ActivityGrpc():
             with _extra("grpc", settings):
                 from outboxd.publishers.activity_grpc import ActivityGrpcPublisher
 
-            return ActivityGrpcPublisher(settings, publish_timeout_s)
+            return ActivityGrpcPublisher(settings, timeout_s)
         case Kafka():
             with _extra("kafka", settings):
                 from outboxd.publishers.kafka import KafkaPublisher
 
-            return KafkaPublisher(settings, lane, publish_timeout_s)
+            return KafkaPublisher(settings, lane, timeout_s)
     raise PublisherError(f"publishers.{settings.name}: there is no publisher of type {settings.type!r}")
 
 

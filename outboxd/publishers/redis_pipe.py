@@ -5,7 +5,7 @@ Imported only in the process that publishes: it loads redis.
 
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from redis.connection import AbstractConnection
 from redis.exceptions import (
@@ -42,6 +42,8 @@ from outboxd.event import (
 from outboxd.redact import clip, redact
 
 ERROR_CHARACTERS = 300
+WRITE_BYTES = 256 * 1024
+"""Commands are written in pieces of about this size, or of one command."""
 Command = tuple[str | bytes, ...]
 
 # redis-py has a class for some of the server's error codes, and cuts the code off their text.
@@ -73,7 +75,7 @@ class Pipe:
             return [outcome_of(answer) for answer in done]
         # Which one the server refused, or did not answer; it is that one's fault if it is anybody's.
         bad = next((n for n, answer in enumerate(answers) if isinstance(answer, BaseException)), len(answers) - 1)
-        place = min(max(0, bad - 1), len(commands) - 1)
+        place = bad - 1 if 1 <= bad <= len(commands) else 0
         outcomes = [_behind(outcome_of(answers[bad]))] * len(commands)
         outcomes[place] = outcome_of(answers[bad])
         return outcomes
@@ -124,12 +126,38 @@ def _write(connection: AbstractConnection, commands: Sequence[Command]) -> None:
     if writer is None:
         raise Disconnected("it was closed")
     try:
-        for part in connection.pack_commands(commands):
-            writer.sendall(part)
+        for piece in packed(commands):
+            writer.sendall(piece)
     except TimeoutError as error:
         raise TimedOut("the server does not read") from error
     except OSError:
         return
+
+
+def packed(commands: Sequence[Command]) -> Iterator[bytes]:
+    """What is written for them. The commands of a batch differ in their last word alone, as a rule: what stands before
+    it is put together once, which takes a tenth of what redis-py spends on the words one by one.
+    """
+    starts: dict[Command, bytes] = {}
+    ready: list[bytes] = []
+    size_bytes = 0
+    for command in commands:
+        start = starts.get(command[:-1])
+        if start is None:
+            start = starts[command[:-1]] = b"*%d\r\n%b" % (len(command), b"".join(map(_word, command[:-1])))
+        ready += (start, _word(command[-1]))
+        size_bytes += len(start) + len(ready[-1])
+        if size_bytes >= WRITE_BYTES:
+            yield b"".join(ready)
+            ready.clear()
+            size_bytes = 0
+    if ready:
+        yield b"".join(ready)
+
+
+def _word(word: str | bytes) -> bytes:
+    raw = word.encode() if isinstance(word, str) else word
+    return b"$%d\r\n%b\r\n" % (len(raw), raw)
 
 
 def _answer(connection: AbstractConnection) -> object:
@@ -152,6 +180,8 @@ def _behind(first: Outcome) -> Outcome:
 
 def outcome_of(answer: object) -> Outcome:
     """What the server's answer to one command, or the lack of it, means for its event."""
+    if not isinstance(answer, BaseException):
+        return DELIVERED
     if isinstance(answer, NotConnected):
         outcome: Outcome = answer.args[0]
         return outcome
@@ -173,9 +203,7 @@ def outcome_of(answer: object) -> Outcome:
         if word in _PASSING or isinstance(answer, _PASSING_ERRORS):
             return blameless(UNAVAILABLE, text_of(answer))
         return Retry(SERVER_ERROR, text_of(answer))
-    if isinstance(answer, BaseException):
-        return Retry(RESET, f"the connection ended before the answer did: {text_of(answer)}")
-    return DELIVERED
+    return Retry(RESET, f"the connection ended before the answer did: {text_of(answer)}")
 
 
 def text_of(error: BaseException) -> str:

@@ -49,6 +49,7 @@ class Doorbell:
 
     def __init__(self, url: str | None, lane: str) -> None:
         self._lane = lane
+        self._is_rung = url is not None
         self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._lock = threading.Lock()
         self._has_rung = False
@@ -77,8 +78,8 @@ class Doorbell:
 
     @property
     def is_quick(self) -> bool:
-        """Did it find work when it was last rung?"""
-        return not self._delay_s
+        """Did it find work when it was last rung? Then it may count on the next ring."""
+        return self._is_rung and not self._delay_s
 
     def close(self) -> None:
         """It rings no more, and its thread ends as soon as it can."""
@@ -153,7 +154,9 @@ class Doorbell:
             time.sleep(REST_S)
             return
         time.sleep(delay_s)
-        if select.select((connection,), (), (), 0)[0]:
+        poll = select.poll()
+        poll.register(connection, select.POLLIN)
+        if poll.poll(0):
             connection.recv(_READ_BYTES)  # rung meanwhile; should it be the end of the connection, the next read tells
         self._ring()
 

@@ -160,17 +160,20 @@ class Ledger:
         if self.listener is not None:
             self.listener.owed(item.event, settlement, now_s)
 
-    def must_settle(self, now_s: float, within_s: float, hurry: bool, patient: bool = False) -> bool:
-        """Is it time to settle even if nothing is to be claimed? hurry: at once. patient: not even when nothing is
-        being published, since a claim is to be expected that takes the outcomes along."""
+    def must_settle(self, now_s: float, within_s: float, hurry: bool, idle_within_s: float = 0.0) -> bool:
+        """Is it time to settle even if nothing is to be claimed? within_s: of the first outcome, while others are
+        awaited; idle_within_s: when all are there. hurry: at once."""
         if not self._buffer:
             return False
-        late = now_s >= self._oldest_s + within_s or len(self._buffer) >= self._lane.batch_size
-        return late or hurry or not (self.publishing or patient)
+        late = now_s >= self._settle_at_s(within_s, idle_within_s)
+        return late or hurry or len(self._buffer) >= self._lane.batch_size
 
-    def wake_at_s(self, within_s: float) -> float:
+    def _settle_at_s(self, within_s: float, idle_within_s: float) -> float:
+        return self._oldest_s + (within_s if self.publishing else idle_within_s)
+
+    def wake_at_s(self, within_s: float, idle_within_s: float = 0.0) -> float:
         """When a settle or a renewal is due, or forever."""
-        settle_s = self._oldest_s + within_s if self._buffer else float("inf")
+        settle_s = self._settle_at_s(within_s, idle_within_s) if self._buffer else float("inf")
         return min(settle_s, self._flight.next_renewal_s())
 
     # exchange with the store

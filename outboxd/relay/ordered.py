@@ -5,9 +5,8 @@ claimed can be known here: it is read once, and what this worker does is noted a
 one as in any lane, so leases, fencing and suspects are the same. docs/decisions/0008 tells why.
 """
 
-import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from outboxd import vitals
 from outboxd.config.schema import Lane
@@ -17,18 +16,13 @@ from outboxd.relay.doorbell import Doorbell
 from outboxd.relay.ledger import Ledger
 from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding
+from outboxd.relay.reading import Reading
 from outboxd.relay.rooms import Rooms
-from outboxd.relay.scans import Scans
-from outboxd.relay.source import new_token, tell_pause
-from outboxd.relay.tenure import Tenure
-from outboxd.store.api import ZERO, Floors, Partitions, Pick, Store
+from outboxd.relay.source import new_token
+from outboxd.store.api import ZERO, Partitions, Pick, Store
 
 PER_ROOM = 32
 """Events of one room in hand, with a publisher that takes one at a time: enough until the next claim."""
-PIECE_PARTITIONS, PIECE_ROWS = 8, 250
-"""How much one piece of a sweep reads, without payloads."""
-LOOKED_AT = 1000
-REFILL_ROWS = 500
 
 
 class Ordered:
@@ -51,52 +45,43 @@ class Ordered:
         self._meter = meter
         self._slot = slot
         self._doorbell = doorbell
-        self._rooms = Rooms(lane.blocks_on_dead)
-        self._scans = Scans(lane.poll_interval_s)
-        self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
-        self._loading: dict[int, Floors] = {}
-        self._look_at: list[int] = []  # what a sweep has yet to look at
-        self._poll_at_s = 0.0
-        self._paused = False
+        self._rooms = Rooms(lane.blocks_on_dead, lane.max_inflight_bytes)
+        self._reading = Reading(lane, worker_id, self._rooms, ledger, meter, slot, doorbell)
         self._suspects_from_s = self._suspects_until_s = 0.0
-        self._found = self._has_rung = False
         ledger.listener = self._rooms
-
-    # the worker asks
 
     @property
     def idle(self) -> bool:
-        return not (self._found or self._scans.more_fresh or self._scans.more_due or self._loading)
+        return self._reading.idle
 
     def connected(self, store: Store, now_s: float, others_pause_s: float) -> None:
-        self._tenure.connected(_of(store), now_s)
-        self._own(now_s)
-        self._poll_at_s = self._scans.sweep_at_s = now_s
+        self._reading.connected(_of(store), now_s)
         self._suspects_from_s = now_s + others_pause_s + self._lane.publish_timeout_s
 
     def keep(self, store: Store, now_s: float) -> None:
-        self._tenure.keep(_of(store), now_s)
-        self._own(now_s)
+        self._reading.keep(_of(store), now_s)
 
     def woken(self, ids: Sequence[int], now_s: float, is_all: bool) -> None:
         self._rooms.hurried(ids)
 
     def rung(self, surely: bool) -> None:
-        self._has_rung = True
-        self._poll_at_s = 0.0
+        self._reading.rung()
 
     def freed(self) -> None:
         pass
 
+    def finished(self, store: Store) -> bool:
+        return not store.unfinished() or (bool(self._reading.tenure.numbers) and self._rooms.are_all_blocked)
+
     def end(self, store: Store) -> None:
-        self._tenure.end(_of(store))
+        self._reading.tenure.end(_of(store))
 
     def turn(self, store: Store, now_s: float, holding: Holding) -> bool | None:
         partitions = _of(store)
         self._rooms.wake(now_s)
-        if self._upkeep(partitions, now_s):
+        if self._reading.upkeep(partitions, now_s):
             return False
-        if self._paused or holding.suspect or holding.appetite == NONE:
+        if self._reading.paused or holding.suspect or holding.appetite == NONE:
             return None
         suspect = self._rooms.suspect()
         if suspect is not None and self._is_suspects_turn(now_s):
@@ -117,113 +102,10 @@ class Ordered:
         return True
 
     def wake_at_s(self, holding: Holding) -> float:
-        at_s = min(self._tenure.tick_at_s, self._rooms.next_s)
-        if self._tenure.numbers:
-            at_s = min(at_s, self._poll_at_s, self._scans.sweep_at_s)
+        at_s = min(self._reading.wake_at_s(), self._rooms.next_s)
         if self._rooms.suspect() is not None and not holding.count:
             at_s = min(at_s, self._suspects_from_s)
         return at_s
-
-    # what has to be done from time to time
-
-    def _upkeep(self, partitions: Partitions, now_s: float) -> bool:
-        """One statement or a few, if it is time for any."""
-        if now_s >= self._tenure.tick_at_s:
-            self._tick(partitions, now_s)
-        elif unsure := self._rooms.unsure():
-            self._look_again(partitions, unsure[:LOOKED_AT], now_s)
-        elif self._loading:
-            self._load(partitions, now_s)
-        elif now_s >= self._poll_at_s and self._tenure.numbers:
-            self._look(partitions, now_s)
-        elif self._look_at:
-            self._look_again(partitions, self._look_at[:LOOKED_AT], now_s)
-            del self._look_at[:LOOKED_AT]
-        elif self._scans.sweeps(now_s):
-            self._sweep(partitions, now_s)
-        else:
-            return False
-        return True
-
-    def _tick(self, partitions: Partitions, now_s: float) -> None:
-        before = self._tenure.numbers
-        in_hand = {self._rooms.number_of(row_id) for row_id in self._ledger.ids()}
-        unclean = self._tenure.tick(partitions, now_s, in_hand)
-        new = self._tenure.numbers - before
-        self._own(now_s)
-        clean = sorted(new - unclean)
-        # What was not given back in order may still be written to by a worker that only seemed dead: all of it is read
-        # before anything is claimed, and what was tried after that, so that nothing slips through between the two.
-        self._loading |= dict.fromkeys(new & unclean, ZERO)
-        if clean:
-            self._note_blockers(partitions, clean, now_s)
-            self._scans.begin(dict.fromkeys(clean, ZERO))
-        self._bar()
-
-    def _own(self, now_s: float) -> None:
-        """Forget what is no longer ours."""
-        lost = self._rooms.owned - self._tenure.numbers
-        self._rooms.owned = self._tenure.numbers
-        if lost:
-            self._rooms.forget(lost)
-            self._scans.drop(lost)
-            self._loading = {number: floor for number, floor in self._loading.items() if number not in lost}
-            self._bar()
-
-    def _bar(self) -> None:
-        self._rooms.loading = frozenset(self._loading) | self._tenure.leaving
-
-    def _load(self, partitions: Partitions, now_s: float) -> None:
-        starts = dict(list(self._loading.items())[:PIECE_PARTITIONS])
-        rows = partitions.scan(starts, PIECE_ROWS, 0, fresh=True, due=False)
-        self._note(rows, now_s)
-        read: dict[int, Floors] = {}
-        for number, start in starts.items():
-            ids = [row[0] for row in rows if row[15] == number]
-            floor = Floors(max([start.fresh_id, *ids]))
-            if len(ids) < PIECE_ROWS:
-                read[number] = floor
-                del self._loading[number]
-            else:
-                self._loading[number] = floor
-        if read:
-            self._note_blockers(partitions, sorted(read), now_s)
-            self._scans.begin(read)
-            self._bar()
-
-    def _note_blockers(self, partitions: Partitions, numbers: Sequence[int], now_s: float) -> None:
-        self._note(partitions.blockers(numbers, dead=self._lane.blocks_on_dead), now_s)
-
-    def _note(self, rows: Iterable[tuple[object, ...]], now_s: float) -> int:
-        return sum(self._rooms.note(row, now_s) for row in rows)
-
-    def _look_again(self, partitions: Partitions, ids: Sequence[int], now_s: float) -> None:
-        self._rooms.looked_at(ids, partitions.rows(ids), now_s)
-
-    def _look(self, partitions: Partitions, now_s: float) -> None:
-        peek = partitions.peek(sorted(self._tenure.numbers), self._scans.lowest(now_s))
-        self._slot.add(vitals.LOOKS)
-        self._poll_at_s = time.monotonic() + self._lane.poll_interval_s * random.uniform(0.9, 1.1)
-        self._ledger.set_clock(peek.now_ms, time.monotonic())
-        self._scans.look_everywhere(fresh=peek.fresh, due=peek.due)
-        if self._has_rung and not (peek.fresh or peek.due):
-            self._doorbell.answered(found=False)
-        self._has_rung = False
-        if peek.paused != self._paused:
-            self._paused = peek.paused
-            tell_pause(self._lane.name, peek.paused)
-
-    def _sweep(self, partitions: Partitions, now_s: float) -> None:
-        start_s = time.monotonic()
-        starts = self._scans.sweep_starts(PIECE_PARTITIONS)
-        rows = partitions.scan(starts, PIECE_ROWS, 0, fresh=True, due=True)
-        self._found = bool(self._note(rows, now_s)) or self._found
-        took_s = time.monotonic() - start_s
-        self._meter.sweeps.observe(took_s)
-        if self._scans.swept(starts, rows, PIECE_ROWS, now_s, took_s):
-            self._look_at = self._rooms.blocking()
-
-    # claims
 
     def _has_room(self, holding: Holding) -> bool:
         """May more be claimed, beside what is held?"""
@@ -236,12 +118,11 @@ class Ordered:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
-        if self._scans.unchecked and self._rooms.is_whole:
-            self._look_for_late(partitions, now_s)
-        chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
-        if len(chosen) < limit and self._read_more(partitions, now_s, budget_bytes):
+        self._reading.look_for_late(partitions, now_s)
+        chosen, lacks = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
+        if lacks and self._reading.read_more(partitions, now_s, budget_bytes):
             return False
-        self._found = bool(chosen)
+        self._reading.found = bool(chosen)
         if not chosen:
             return None
         pick = self._pick(
@@ -250,41 +131,13 @@ class Ordered:
         )
         return self._exchange(store, pick)
 
-    def _look_for_late(self, partitions: Partitions, now_s: float) -> None:
-        """Note events in front of those just read that were committed after their ids had been passed."""
-        start_s = time.monotonic()
-        after, before = self._scans.late_range(now_s)
-        late = self._rooms.unknown(partitions.open_ids(sorted(self._tenure.numbers), after, before))
-        self._scans.looked_for_late(now_s, time.monotonic() - start_s)
-        if late:
-            self._note(partitions.rows(late), now_s)
-
-    def _read_more(self, partitions: Partitions, now_s: float, budget_bytes: int) -> bool:
-        room = self._rooms.lacking()
-        if room is not None and room.more_from is not None and not isinstance(room.key, int):
-            rows = partitions.scan_room(room.number, room.key, room.more_from, REFILL_ROWS)
-            self._rooms.refill(room, rows, REFILL_ROWS, now_s)
-            return True
-        starts = self._scans.starts()
-        if not starts:
-            return False
-        # A batch from all of them together; payloads that are larger than usual are read one by one.
-        limit = -(-self._lane.batch_size // len(starts))
-        inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
-        rows = partitions.scan(
-            starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
-        )
-        self._note(rows, now_s)
-        self._scans.saw(starts, rows, limit, now_s)
-        return True
-
     def _pick(
         self, rows: tuple[tuple[object, ...], ...] = (), ids: tuple[int, ...] = (), *, suspects: bool = False
     ) -> Pick:
-        lane = self._lane
+        lane, tenure = self._lane, self._reading.tenure
         return Pick(
             token=new_token(), worker_id=self._worker_id, lease_ms=round(lane.lease_s * 1000),
-            max_event_bytes=lane.max_event_bytes, owner=self._tenure.owner, numbers=tuple(sorted(self._tenure.numbers)),
+            max_event_bytes=lane.max_event_bytes, owner=tenure.owner, numbers=tuple(sorted(tenure.numbers)),
             rows=rows, ids=ids, suspects=suspects,
         )  # fmt: skip
 
@@ -298,10 +151,10 @@ class Ordered:
         if claim.events:
             self._doorbell.answered(found=True)
         if claim.disowned:
-            self._tenure.disowned(claim.disowned)
-            self._own(start_s)
+            self._reading.tenure.disowned(claim.disowned)
+            self._reading.own()
         else:
-            self._tenure.kept(start_s)
+            self._reading.tenure.kept(start_s)
             self._rooms.missed(claim.missed)
         return True
 

@@ -190,6 +190,9 @@ class Planner:
         self._due = self._due or peek.due
         self._rung, self._follows_ring = False, look.rung
         self._trails = not self._backlog
+        if not peek.fresh and peek.last_id > self.floors.fresh_id:
+            # What others relay moves this worker's floor, too: else each look would read all of it again.
+            self._move(Floors(peek.last_id, self.floors.due_at_ms, self.floors.due_id), now_s)
         if look.sweep:
             self._earlier_s, self._look_s = self._sweep_s, took_s
             self._sweeping = peek.fresh or peek.due
@@ -221,9 +224,12 @@ class Planner:
         # A class in which nothing was found keeps its floor: a sweep lowers it only by finding rows.
         fresh_id = end.fresh_id if take.want.fresh and found_fresh else self.floors.fresh_id
         due = end if take.want.due and found_due else self.floors
-        self.floors = Floors(fresh_id, due.due_at_ms, due.due_id)
-        if fresh_id != self._trail[-1][1] and now_s >= self._trail[-1][0] + TRAIL_STEP_S:
-            self._trail.append((now_s, fresh_id))
+        self._move(Floors(fresh_id, due.due_at_ms, due.due_id), now_s)
+
+    def _move(self, floors: Floors, now_s: float) -> None:
+        self.floors = floors
+        if floors.fresh_id != self._trail[-1][1] and now_s >= self._trail[-1][0] + TRAIL_STEP_S:
+            self._trail.append((now_s, floors.fresh_id))
 
     def _note_suspects(self, take: Take, claim: Claim, now_s: float) -> None:
         if take.want.suspects:

@@ -25,6 +25,11 @@ class Entry(NamedTuple):
     size_bytes: int
     row: Row | None
 
+    @property
+    def row_bytes(self) -> int:
+        """Of payload that is kept."""
+        return self.size_bytes if self.row is not None else 0
+
 
 class Blocker(NamedTuple):
     """An event that keeps those behind it: why, until when (time.monotonic()), and its size."""

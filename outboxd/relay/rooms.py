@@ -44,11 +44,13 @@ def _id(entry: Entry) -> int:
 
 
 class Rooms:
-    """All of them; listens to the ledger. blocks: does a dead letter keep its room? owned: the worker's partitions. Of
-    those in loading not everything is known yet, so nothing is picked."""
+    """All of them; listens to the ledger. blocks: does a dead letter keep its room? payload_bytes: kept at hand at the
+    most. owned: the worker's partitions. Of those in loading not everything is known yet, so nothing is picked."""
 
-    def __init__(self, blocks: bool) -> None:
+    def __init__(self, blocks: bool, payload_bytes: int) -> None:
         self._blocks = blocks
+        self._most_bytes = payload_bytes
+        self._row_bytes = 0  # of payload, in rows that are at hand
         self.owned: frozenset[int] = frozenset()
         self.loading: frozenset[int] = frozenset()
         self._rooms: dict[Key, Room] = {}
@@ -88,7 +90,9 @@ class Rooms:
         row_id, _, row = entry
         if room.more_from is not None and row_id >= room.more_from:
             return
-        if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
+        if row is not None and (
+            row[PAYLOAD] is None or not self.has_room_for_rows or (room.blockers and row_id > room.open_until)
+        ):
             entry = entry._replace(row=None)
         if not ready or row_id > ready[-1].id:
             if ready and self.ready_count >= REMEMBERED:
@@ -99,6 +103,7 @@ class Rooms:
         else:
             insort(ready, entry, key=_id)
         self.ready_count += 1
+        self._row_bytes += entry.row_bytes
         self._known[row_id] = self._rooms[room.key] = room
         if ready[0] is entry:
             self._queue(room)
@@ -107,6 +112,7 @@ class Rooms:
         self._rooms[room.key] = room
         self._known[row_id] = room
         if not room.blockers and room.ready:  # what waits behind it needs no payload in memory
+            self._row_bytes -= sum(entry.row_bytes for entry in room.ready if entry.id > row_id)
             room.ready = [entry if entry.id < row_id else entry._replace(row=None) for entry in room.ready]
         room.blockers[row_id] = blocker
         if blocker.why in (WAITING, LEASED):
@@ -147,6 +153,11 @@ class Rooms:
         self._cut.discard(room.key)
 
     @property
+    def has_room_for_rows(self) -> bool:
+        """May rows be kept with their payloads, until they are claimed?"""
+        return self._row_bytes < self._most_bytes
+
+    @property
     def is_whole(self) -> bool:
         """Is all that was read remembered?"""
         return not self._cut
@@ -157,9 +168,10 @@ class Rooms:
 
     # claims
 
-    def pick(self, limit: int, budget_bytes: int, per_room: int, is_idle: bool) -> list[Entry]:
-        """What to claim next, in the order of each room: at most per_room of one, together with what is held of it.
-        is_idle: the first one may exceed the budget. Nothing changes before `admitted` or `missed`."""
+    def pick(self, limit: int, budget_bytes: int, per_room: int, is_idle: bool) -> tuple[list[Entry], bool]:
+        """What to claim next, in the order of each room: at most per_room of one, together with what is held of it; and
+        whether more could be claimed if more were known. is_idle: the first one may exceed the budget. Nothing changes
+        before `admitted` or `missed`."""
         chosen: list[Entry] = []
         size_bytes = 0
         for room in list(self._turn.values()):
@@ -176,9 +188,9 @@ class Rooms:
                     break
                 size_bytes += entry.size_bytes
                 if len(chosen) >= limit or (size_bytes > budget_bytes and (chosen or not is_idle)):
-                    return chosen
+                    return chosen, False
                 chosen.append(entry)
-        return chosen
+        return chosen, len(chosen) < limit
 
     def admitted(self, events: Iterable[Event]) -> None:
         """They are claimed, and held until they are owed."""
@@ -203,7 +215,9 @@ class Rooms:
         if place is None:  # it was held
             return 0
         self.ready_count -= 1
-        return room.ready.pop(place).size_bytes
+        entry = room.ready.pop(place)
+        self._row_bytes -= entry.row_bytes
+        return entry.size_bytes
 
     def missed(self, ids: Iterable[int]) -> None:
         """They could not be claimed: they stand otherwise than was known."""
@@ -315,6 +329,7 @@ class Rooms:
         for room in [room for room in self._rooms.values() if numbers is None or room.number in numbers]:
             for entry in room.ready:
                 del self._known[entry.id]
+                self._row_bytes -= entry.row_bytes
             self.ready_count -= len(room.ready)
             room.ready = []
             self._is_whole(room)
@@ -329,6 +344,14 @@ class Rooms:
             if room.open_until == row_id and not room.held and not room.is_claimable:
                 return row_id
         return None
+
+    @property
+    def are_all_blocked(self) -> bool:
+        """Is everything that is known behind a dead letter?"""
+        return all(
+            room.blockers and not room.held and room.blockers[room.open_until].why == DEAD and not room.is_claimable
+            for room in self._rooms.values()
+        )
 
     @property
     def next_s(self) -> float:

@@ -154,7 +154,7 @@ class Scans:
             self.sweep_at_s = now_s + PIECE_SHARE * took_s
             return False
         pause_s = min(SWEEP_MOST_S, SWEEP_SHARE * self._sweep_took_s)
-        self.sweep_at_s = now_s + max(self._poll_interval_s, pause_s)
+        self.sweep_at_s = now_s + max(2 * self._poll_interval_s, pause_s)  # looks, which tell more, come between
         return True
 
 

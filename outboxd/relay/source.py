@@ -43,6 +43,10 @@ class Source(Protocol):
     def wake_at_s(self, holding: Holding) -> float:
         """When to ask again (time.monotonic()) if nothing else happens."""
 
+    def finished(self, store: Store) -> bool:
+        """Is nothing left to be claimed, now or by waiting? Asked when idle. What only a person can let go does not
+        count."""
+
     def end(self, store: Store) -> None:
         """The worker ends, its last outcomes are settled."""
 
@@ -93,6 +97,9 @@ class Unordered:
 
     def wake_at_s(self, holding: Holding) -> float:
         return self._planner.wake_at_s(holding)
+
+    def finished(self, store: Store) -> bool:
+        return not store.unfinished()
 
     def end(self, store: Store) -> None:
         pass

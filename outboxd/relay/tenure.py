@@ -7,7 +7,7 @@ from outboxd.relay.shares import next_step
 from outboxd.store.api import Ownership, Partitions
 
 TICK_S = 2.0
-"""So often the partitions' owners are looked at; four times as often until this worker has its share."""
+"""So often the partitions' owners are looked at; four times as often while anything changes."""
 ABANDONED_S = 4.0
 """A partition that has been free so long may be taken by anybody, whatever his share."""
 

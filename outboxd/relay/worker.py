@@ -29,7 +29,7 @@ from outboxd.waiting import Waiting
 
 SETTLE_WITHIN_S = 0.05
 SETTLE_RUNG_S = 0.01
-"""While rings bring work: the next one's claim takes the outcomes along, in one transaction."""
+"""When nothing is being published, and rings bring work: the next one's claim takes the outcomes along."""
 CONFLICT_PAUSE_S = 0.1
 PING_AFTER_S = 10.0
 WAKE_ONE_EVERY_S = 1.0
@@ -189,10 +189,8 @@ class Worker:
             wrote = self._source.turn(store, now_s, self._holding(now_s))
         if wrote is not None:
             if self._until_empty and self._source.idle and not self._ledger.count:
-                self._empty = not store.unfinished()
-        elif self._ledger.must_settle(
-            now_s, self._settle_within_s, hurry=self._drain is not None, patient=self._doorbell.is_quick
-        ):
+                self._empty = self._source.finished(store)
+        elif self._ledger.must_settle(now_s, SETTLE_WITHIN_S, self._drain is not None, self._settle_idle_s):
             self._ledger.exchange(store, None, ZERO, now_s)
             self._source.freed()
             wrote = True
@@ -230,7 +228,7 @@ class Worker:
         if self._link.store is None:
             at_s = min(at_s, max(self._link.retry_at_s, now_s + 0.01))
         else:
-            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(self._settle_within_s)))
+            at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S, self._settle_idle_s)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
             at_s = min(at_s, max(self._not_before_s, self._source.wake_at_s(holding)))
@@ -246,8 +244,8 @@ class Worker:
             self._source.rung(surely=self._doorbell.is_quick)
 
     @property
-    def _settle_within_s(self) -> float:
-        return SETTLE_RUNG_S if self._doorbell.is_quick else SETTLE_WITHIN_S
+    def _settle_idle_s(self) -> float:
+        return SETTLE_RUNG_S if self._doorbell.is_quick else 0.0
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)

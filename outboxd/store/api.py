@@ -137,12 +137,14 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True):
-    """A look without locks: may anything be claimed from the start, is the lane paused, the database's time."""
+    """A look without locks: may anything be claimed behind the floors, is the lane paused, the database's time; and the
+    last id that was visible to this very look, 0 in an empty table: if nothing was fresh, nothing up to it was."""
 
     now_ms: int
     paused: bool
     fresh: bool
     due: bool
+    last_id: int = 0
 
 
 class Ownership(msgspec.Struct, frozen=True):

@@ -47,7 +47,7 @@ class MysqlStore:
         params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
         params["due_after"] = floors.due_id
         row = self._db.query(self._sql["peek"], params)[0]
-        return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
+        return Peek(int(row[0]), bool(row[1]), bool(row[2]), bool(row[3]), int(row[4] or 0))
 
     def exchange(
         self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors

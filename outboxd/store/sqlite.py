@@ -41,8 +41,8 @@ class SqliteStore:
             "due": floors.due_at_ms,
             "due_after": floors.due_id,
         }
-        now_ms, paused, fresh, due = self._db.query(self._sql["peek"], params)[0]
-        return Peek(now_ms=now_ms, paused=bool(paused), fresh=bool(fresh), due=bool(due))
+        now_ms, paused, fresh, due, last_id = self._db.query(self._sql["peek"], params)[0]
+        return Peek(now_ms, bool(paused), bool(fresh), bool(due), last_id or 0)
 
     def exchange(
         self, settlements: Sequence[Settlement], want: Want | Pick | None, floors: Floors

@@ -138,7 +138,7 @@ def test_an_event_waits_for_what_is_open_before_it(
     """What a producer delays holds nobody back until its time has come."""
     table.insert(event_id="first", **columns)
     table.insert(event_id="last")
-    table.insert(event_id="later")
+    table.insert(event_id="later", **columns)
     assert front(table, lane) == expected
 
 

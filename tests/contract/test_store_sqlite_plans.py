@@ -61,6 +61,8 @@ def test_every_statement_reads_by_an_index(database: Database, lane: Lane, table
     connection.close()
     assert {name for name, _ in found} == set(statements.load("sqlite")) - NEVER_RUN
     for name, line in found:
+        if (name, line) == ("peek", f"SEARCH {LANE}"):  # MAX(id): one step to the end of the table
+            continue
         assert line.startswith(f"SEARCH {LANE} USING "), f"{name}: {line}"
         assert ("due_at_ms" in line) == (name in BY_INDEX), f"{name}: {line}"
         assert "SCAN" not in line

@@ -189,6 +189,19 @@ def test_peek_looks_behind_the_floors(store: Store, table: Table) -> None:
     assert (peek.fresh, peek.due) == (False, False)
 
 
+def test_peek_tells_the_last_id_that_it_saw(store: Store, table: Table) -> None:
+    """A worker that finds nothing looks behind it next time: what others relay need not be read again."""
+    assert store.peek(ZERO).last_id == 0
+    last = [table.insert(status=status) for status in ("pending", "delivered")][-1]
+    assert store.peek(ZERO).last_id == last
+    table.connection.begin()
+    try:
+        table.insert()
+        assert store.peek(ZERO).last_id == last, "what is not committed is not there"
+    finally:
+        table.connection.rollback()
+
+
 def test_peek_tells_the_databases_time(store: Store, table: Table) -> None:
     """G12: UTC epoch milliseconds."""
     before_ms = table.now_ms()

@@ -81,6 +81,7 @@ def test_an_event_names_the_dead_letter_that_it_waits_for_and_what_can_be_done(c
         "to do: or delete it for good: `outboxd dead purge e0 --lane room_outbox --app app`",
         "to do: or let the room go on without it: `outboxd dead skip e0 --lane room_outbox --app app`",
     ]
+    assert "is the daemon running" not in "".join(said), "that is not why it waits"
     document, _ = story(cli, "e0")
     assert "room room-1 waits behind it, since on_dead is block" in document["details"]
     assert document["todo"][-1].endswith("`outboxd dead skip e0 --lane room_outbox --app app`")

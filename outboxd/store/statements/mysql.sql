@@ -3,7 +3,7 @@
 -- row -> index, and deadlock. {rows} stands for a condition on the ids that are meant, in ranges (mysql.py).
 
 -- name: peek
--- Index due, three ranges; LIMIT 1 each. No locks.
+-- Index due, three ranges; LIMIT 1 each. The last id is read from the end of the primary key. No locks.
 SELECT {now},
        (SELECT paused FROM outboxd_lane WHERE lane = :lane),
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
@@ -12,7 +12,8 @@ SELECT {now},
        EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
                WHERE due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now} LIMIT 1)
     OR EXISTS (SELECT 1 FROM {table} FORCE INDEX (due)
-               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now} LIMIT 1)
+               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now} LIMIT 1),
+       (SELECT MAX(id) FROM {table})
 
 -- name: claim_equal
 -- Index due: one due value, behind an id. Payloads up to `inline` bytes come at once, so that rows of usual size need no
@@ -59,7 +60,8 @@ UPDATE JSON_TABLE(:rows, '$[*]' COLUMNS (
          o_names VARCHAR(255) CHARACTER SET utf8mb4 PATH '$[6]')) AS o
        STRAIGHT_JOIN {table} AS t FORCE INDEX (PRIMARY) ON t.id = o_id
 SET t.retry_count = t.retry_count + o_counted,
-    t.next_retry_at_ms = IF(o_status = 'retryable', {now} + o_delay, t.next_retry_at_ms),
+    t.next_retry_at_ms = CASE o_status WHEN 'retryable' THEN {now} + o_delay WHEN 'failed' THEN 0
+                         ELSE t.next_retry_at_ms END,
     t.lock_until_ms = IF(o_status IN ('retryable', 'released'), 0, t.lock_until_ms),
     t.last_error = IF(o_status = 'released', t.last_error, o_error),
     t.published_to = COALESCE(o_names, t.published_to),

@@ -13,7 +13,7 @@ status, due_at_ms,
 CASE typeof(envelope) WHEN 'blob' THEN length(envelope) ELSE length(CAST(envelope AS BLOB)) END
 
 -- name: peek
--- Three ranges of {index}. No locks.
+-- Three ranges of {index}; the last id from the end of the table. No locks.
 SELECT {now},
        (SELECT paused FROM outboxd_lane WHERE lane = :lane),
        EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
@@ -21,7 +21,8 @@ SELECT {now},
        EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
                WHERE due_at_ms = :due AND id > :due_after AND lock_until_ms <= {now})
     OR EXISTS (SELECT 1 FROM {table} INDEXED BY {index}
-               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now})
+               WHERE due_at_ms > :due AND due_at_ms <= {now} AND lock_until_ms <= {now}),
+       (SELECT MAX(id) FROM {table})
 
 -- name: claim_equal
 -- {index}: one due value, behind an id.
@@ -45,7 +46,7 @@ WHERE id IN (SELECT value FROM json_each(:ids))
 -- One row; no round trip is saved by settling several at once. The right sides see the row as it was.
 UPDATE {table}
 SET retry_count = retry_count + :counted,
-    next_retry_at_ms = CASE :status WHEN 'retryable' THEN {now} + :delay ELSE next_retry_at_ms END,
+    next_retry_at_ms = CASE :status WHEN 'retryable' THEN {now} + :delay WHEN 'failed' THEN 0 ELSE next_retry_at_ms END,
     lock_until_ms = CASE WHEN :status IN ('retryable', 'released') THEN 0 ELSE lock_until_ms END,
     last_error = CASE :status WHEN 'released' THEN last_error ELSE :error END,
     published_to = COALESCE(:names, published_to),

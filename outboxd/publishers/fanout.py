@@ -15,6 +15,7 @@ from outboxd.event import (
     REJECTED,
     Dead,
     Delivered,
+    Event,
     Outcome,
     Retry,
 )
@@ -90,21 +91,30 @@ class Fanout:
             ended = route.publisher.collect()
             if ended:
                 route.progress_s = now_s
-            for event, outcome in ended:
-                sent = route.in_flight.pop(event.id, None)
-                judged = route.gate.judge(event.id, outcome, now_s)
-                if judged is not DELIVERED:
-                    route.note(judged, now_s)
-                if sent is not None:
-                    item, since_s = sent
-                    route.tally.accepted += judged is DELIVERED
-                    route.tally.latency.observe(now_s - since_s)
-                    self._note(route, item, judged)
+                self._take_in(route, ended, now_s)
         finished, self._finished = self._finished, []
         return finished
 
+    def _take_in(self, route: Route, ended: list[tuple[Event, Outcome]], now_s: float) -> None:
+        judge, tally, is_only = route.gate.judge, route.tally, self._only is not None
+        for event, outcome in ended:
+            sent = route.in_flight.pop(event.id, None)
+            judged = judge(event.id, outcome, now_s)
+            if judged is not DELIVERED:
+                route.note(judged, now_s)
+            if sent is None:
+                continue
+            item, since_s = sent
+            tally.latency.observe(now_s - since_s)
+            if judged is DELIVERED:
+                tally.accepted += 1
+                if is_only:  # the usual end: one publisher, nothing to put together
+                    self._finished.append((item, judged))
+                    continue
+            self._note(route, item, judged)
+
     def _note(self, route: Route, item: Item, outcome: Outcome) -> None:
-        if self._only is not None:  # the usual lane: one publisher, nothing to put together
+        if self._only is not None:
             if isinstance(outcome, Dead):
                 outcome = Dead(outcome.reason, outcome.error, (), (route.name,))
             self._finished.append((item, outcome))

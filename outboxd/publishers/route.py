@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+import msgspec
+
 from outboxd.event import PARKED, THROTTLED, UNAVAILABLE, Dead, Delivered, Event, Outcome, Retry
 from outboxd.publishers.api import Publisher
 from outboxd.tally import Tally
@@ -30,22 +32,19 @@ class Gate(Protocol):
     def judge(self, event_id: int, outcome: Outcome, now_s: float) -> Outcome: ...
 
 
-class Item:
+class Item(msgspec.Struct, eq=False, gc=False):
     """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it.
-    later: those that are asked once the first ones have answered."""
+    later: those that are asked once the first ones have answered. Itself, and no other with the same event."""
 
-    __slots__ = ("accepted", "dead", "event", "later", "lease_s", "open_routes", "refused", "retry", "token")
-
-    def __init__(self, event: Event, token: int, lease_s: float) -> None:
-        self.event = event
-        self.token = token
-        self.lease_s = lease_s
-        self.open_routes = 0
-        self.later: tuple[Route, ...] = ()
-        self.accepted: tuple[str, ...] = ()
-        self.refused: tuple[str, ...] = ()
-        self.retry: Retry | None = None
-        self.dead: Dead | None = None
+    event: Event
+    token: int
+    lease_s: float
+    open_routes: int = 0
+    later: "tuple[Route, ...]" = ()
+    accepted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    retry: Retry | None = None
+    dead: Dead | None = None
 
 
 class Route:

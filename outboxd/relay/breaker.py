@@ -85,7 +85,8 @@ class Breaker:
             self._probing = None
         if isinstance(outcome, Delivered):
             self._recent.append(None)
-            self._close()
+            if self.state != CLOSED or self._failed or self._dead:
+                self._close()
             return outcome
         if outcome.reason in (INVALID, PARKED):  # judged on this side: it says nothing about the receiver
             return outcome

@@ -58,17 +58,19 @@ class Flight:
         self._count += len(added)
         return added
 
-    def finish(self, item: Item) -> None:
+    def finish(self, items: Iterable[Item]) -> None:
         """No longer held: settled, released or lost."""
-        claimed = self._claims.get(item.token)
-        if claimed is None or claimed.items.pop(item.event.id, None) is None:
-            return
-        self._count -= 1
-        self.payload_bytes -= len(item.event.envelope)
-        if self.suspect == item.event.id:
-            self.suspect = None
-        if not claimed.items:
-            del self._claims[item.token]
+        for item in items:
+            event = item.event
+            claimed = self._claims.get(item.token)
+            if claimed is None or claimed.items.pop(event.id, None) is None:
+                continue
+            self._count -= 1
+            self.payload_bytes -= len(event.envelope)
+            if self.suspect == event.id:
+                self.suspect = None
+            if not claimed.items:
+                del self._claims[item.token]
 
     def holds(self, item: Item) -> bool:
         """Is this very claim of the event still held here?"""

@@ -5,38 +5,22 @@ is lost or its row is gone. An outcome leaves the buffer only when a settle has 
 repeated on the next connection, where the claim's token tells what was already written.
 """
 
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
 from outboxd import log, vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
-from outboxd.event import Delivered, Event
+from outboxd.event import Delivered
 from outboxd.publishers.fanout import Fanout
 from outboxd.publishers.ordered_fanout import BEHIND
 from outboxd.publishers.route import Item
 from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
+from outboxd.relay.listener import Listener
 from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
 from outboxd.relay.report import Report
 from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Pick, Settled, Settlement, Store, Want
-
-
-class Listener(Protocol):
-    """Who wants to know what becomes of events: the source of an ordered lane."""
-
-    def admitted(self, events: Iterable[Event]) -> None:
-        """They are claimed and held."""
-
-    def owed(self, event: Event, settlement: Settlement, now_s: float) -> None:
-        """It is to be settled so, and is published no more by this claim."""
-
-    def settled(self, event: Event, is_lost: bool) -> None:
-        """It is written. is_lost: not so, the claim was over."""
-
-    def lost(self, event: Event) -> None:
-        """The claim was over before it was published."""
 
 
 class Ledger:
@@ -106,18 +90,29 @@ class Ledger:
         self._note_breakers()
         database_ms = self._clock_ms + (now_s - self._clock_s) * 1000
         outage_s = self._fanout.outage_s(now_s)
+        observe, tells_each, delivered = self._meter.deliveries.observe, self._report.tells_each, 0
+        listener = self.listener
+        if not self._buffer:
+            self._oldest_s = now_s
         for item, outcome in finished:
             event = item.event
             if outcome is BEHIND:
                 self._owe(item, policy.release(event, item.token), now_s)
                 continue
-            if outcome.__class__ is Delivered and event.created_at_ms:
-                self._meter.deliveries.observe((database_ms - event.created_at_ms) / 1000)
             settlement = policy.settlement_of(
                 event, item.token, outcome, self._lane, outage_s, database_ms, self._random
             )
-            self._owe(item, settlement, now_s)
-            self._report.outcome(event, outcome, settlement)
+            self._buffer.append((item, settlement))
+            if listener is not None:
+                listener.owed(event, settlement, now_s)
+            is_delivered = outcome.__class__ is Delivered
+            if is_delivered:
+                delivered += 1
+                if event.created_at_ms:
+                    observe((database_ms - event.created_at_ms) / 1000)
+            if tells_each or not is_delivered:
+                self._report.outcome(event, outcome, settlement)
+        self._report.delivered(delivered)
 
     def _note_breakers(self) -> None:
         flowing = self._fanout.all_closed
@@ -195,11 +190,12 @@ class Ledger:
     def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled) -> None:
         self._slot.add(vitals.SETTLES)
         strange = frozenset(settled.lost) | frozenset(settled.gone)
+        self._flight.finish(item for item, _ in owed)
+        listener = self.listener
         for item, settlement in owed:
-            self._flight.finish(item)
             is_strange = bool(strange) and settlement.id in strange
-            if self.listener is not None:
-                self.listener.settled(item.event, is_strange)
+            if listener is not None:
+                listener.settled(item.event, is_strange)
             if is_strange:
                 gone = settlement.id in settled.gone
                 (self._report.gone if gone else self._report.lost)(item.event)
@@ -253,7 +249,7 @@ class Ledger:
             for row_id in lost:
                 claimed.items[row_id].later = ()
             for item in self._fanout.take_back(lambda item: item.event.id not in lost or item.token != claimed.token):
-                self._flight.finish(item)
+                self._flight.finish((item,))
                 self._report.lost(item.event)
                 if self.listener is not None:
                     self.listener.lost(item.event)

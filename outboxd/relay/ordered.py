@@ -83,7 +83,7 @@ class Ordered:
             return False
         if self._reading.paused or holding.suspect or holding.appetite == NONE:
             return None
-        suspect = self._rooms.suspect()
+        suspect = self._rooms.waits.suspect()
         if suspect is not None and self._is_suspects_turn(now_s):
             return None if holding.count else self._exchange(store, self._pick(ids=(suspect,), suspects=True))
         if not self._has_room(holding):
@@ -102,8 +102,8 @@ class Ordered:
         return True
 
     def wake_at_s(self, holding: Holding) -> float:
-        at_s = min(self._reading.wake_at_s(), self._rooms.next_s)
-        if self._rooms.suspect() is not None and not holding.count:
+        at_s = min(self._reading.wake_at_s(), self._rooms.waits.next_s)
+        if self._rooms.waits.suspect() is not None and not holding.count:
             at_s = min(at_s, self._suspects_from_s)
         return at_s
 

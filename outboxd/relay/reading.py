@@ -80,7 +80,7 @@ class Reading:
         """One statement or a few, if it is time for any."""
         if now_s >= self.tenure.tick_at_s:
             self._tick(partitions, now_s)
-        elif unsure := self._rooms.unsure():
+        elif unsure := list(self._rooms.waits.unsure):
             self._look_again(partitions, unsure[:LOOKED_AT], now_s)
         elif self._loading:
             self._load(partitions, now_s)
@@ -96,19 +96,19 @@ class Reading:
         return True
 
     def _tick(self, partitions: Partitions, now_s: float) -> None:
-        before = self.tenure.numbers
         in_hand = {self._rooms.number_of(row_id) for row_id in self._ledger.ids()}
-        unclean = self.tenure.tick(partitions, now_s, in_hand)
-        new = self.tenure.numbers - before
+        self.tenure.tick(partitions, now_s, in_hand)
         self.own()
-        clean = sorted(new - unclean)
+        # Not what this tick has brought: one before it may have been cut short.
+        new = self.tenure.numbers - self._scans.numbers - self._loading.keys()
+        clean = sorted(new & self.tenure.clean)
         # What was not given back in order may still be written to by a worker that only seemed dead: all of it is read
         # before anything is claimed, and what was tried after that, so that nothing slips through between the two.
-        self._loading |= dict.fromkeys(new & unclean, ZERO)
+        self._loading |= dict.fromkeys(new - self.tenure.clean, ZERO)
+        self._bar()
         if clean:
             self._note_blockers(partitions, clean, now_s)
             self._scans.begin(dict.fromkeys(clean, ZERO))
-        self._bar()
 
     def own(self) -> None:
         """Forget what is no longer ours."""
@@ -130,15 +130,13 @@ class Reading:
         read: dict[int, Floors] = {}
         for number, start in starts.items():
             ids = [row[0] for row in rows if row[15] == number]
-            floor = Floors(max([start.fresh_id, *ids]))
+            self._loading[number] = Floors(max([start.fresh_id, *ids]))
             if len(ids) < PIECE_ROWS:
-                read[number] = floor
-                del self._loading[number]
-            else:
-                self._loading[number] = floor
+                read[number] = self._loading[number]
         if read:
             self._note_blockers(partitions, sorted(read), now_s)
             self._scans.begin(read)
+            self._loading = {number: floor for number, floor in self._loading.items() if number not in read}
             self._bar()
 
     def _note_blockers(self, partitions: Partitions, numbers: Sequence[int], now_s: float) -> None:

@@ -4,7 +4,7 @@ import logging
 import time
 
 from outboxd import log, vitals
-from outboxd.event import Dead, Delivered, Event, Outcome
+from outboxd.event import Delivered, Event, Outcome
 from outboxd.store.api import FAILED, Settlement
 
 BURST = 10
@@ -18,13 +18,17 @@ class Report:
     def __init__(self, slot: vitals.Slot) -> None:
         self._slot = slot
         self._windows: dict[tuple[str, str], tuple[float, int]] = {}
-        self._debug = log.is_enabled(logging.DEBUG)
+        self.tells_each = log.is_enabled(logging.DEBUG)
+        """Has an event that was delivered a line of its own?"""
+
+    def delivered(self, count: int) -> None:
+        """So many events were; what each of them was, `outcome` tells."""
+        self._slot.add(vitals.DELIVERED, count)
 
     def outcome(self, event: Event, outcome: Outcome, settlement: Settlement) -> None:
         """An event's publish has ended."""
         if isinstance(outcome, Delivered):
-            self._slot.add(vitals.DELIVERED)
-            if self._debug:
+            if self.tells_each:
                 log.debug(log.OUTBOX_DELIVERED, **_facts(event, settlement, None))
             return
         if settlement.status == FAILED:
@@ -33,10 +37,6 @@ class Report:
         else:
             self._slot.add(vitals.RETRIED)
             self._line(logging.WARNING, log.OUTBOX_PUBLISH_RETRYABLE, outcome.reason, event, settlement)
-
-    def dead(self, event: Event, outcome: Dead, settlement: Settlement) -> None:
-        """An event ended without being published."""
-        self.outcome(event, outcome, settlement)
 
     def lost(self, event: Event) -> None:
         """The event's claim no longer holds."""

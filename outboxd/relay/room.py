@@ -1,5 +1,6 @@
 """One room of an ordered lane, as far as it is open: its events that are known and not finished. Pure."""
 
+from bisect import bisect_left
 from typing import Any, NamedTuple
 
 from outboxd.store.api import FRESH
@@ -71,6 +72,19 @@ class Room:
     def is_empty(self) -> bool:
         """Is nothing known of it?"""
         return not (self.held or self.ready or self.blockers) and self.more_from is None
+
+    def place(self, row_id: int) -> int | None:
+        """Where an event stands among those that are ready, if it does."""
+        ready = self.ready
+        if not ready or ready[0].id >= row_id:  # mostly it is the first one, or none of them
+            return 0 if ready and ready[0].id == row_id else None
+        place = bisect_left(ready, row_id, key=id_of)
+        return place if place < len(ready) and ready[place].id == row_id else None
+
+
+def id_of(entry: Entry) -> int:
+    """What entries are sorted by."""
+    return entry.id
 
 
 def is_delayed(row: Row) -> bool:

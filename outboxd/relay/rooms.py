@@ -7,8 +7,7 @@ keeps nothing: its own publishing goes in order. An event without a room is a ro
 Rows come as store.api.Partitions gives them. Times are time.monotonic().
 """
 
-import heapq
-from bisect import bisect_left, insort
+from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from outboxd.event import Event
@@ -23,7 +22,6 @@ from outboxd.relay.room import (
     ROOM,
     SIZE,
     STATUS,
-    SUSPECT,
     UNSURE,
     WAITING,
     Blocker,
@@ -32,15 +30,14 @@ from outboxd.relay.room import (
     Room,
     Row,
     blocker_of,
+    id_of,
     is_delayed,
 )
+from outboxd.relay.waits import Waits
 from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, Settlement
 
 REMEMBERED = 100_000
 """Events that wait; above this only the first one of a room, the rest is read when its turn comes."""
-
-def _id(entry: Entry) -> int:
-    return entry.id
 
 
 class Rooms:
@@ -56,10 +53,8 @@ class Rooms:
         self._rooms: dict[Key, Room] = {}
         self._known: dict[int, Room] = {}
         self._turn: dict[Key, Room] = {}  # in the order in which they are claimed from
-        self._timers: list[tuple[float, int]] = []
-        self._suspects: dict[int, Room] = {}
+        self.waits = Waits()
         self._cut: set[Key] = set()  # rooms of which there is more than is remembered
-        self._unsure: set[int] = set()
         self.ready_count = 0
         """Events that are remembered and not claimed, whether they may be or not."""
 
@@ -101,7 +96,7 @@ class Rooms:
                 return
             ready.append(entry)
         else:
-            insort(ready, entry, key=_id)
+            insort(ready, entry, key=id_of)
         self.ready_count += 1
         self._row_bytes += entry.row_bytes
         self._known[row_id] = self._rooms[room.key] = room
@@ -115,18 +110,12 @@ class Rooms:
             self._row_bytes -= sum(entry.row_bytes for entry in room.ready if entry.id > row_id)
             room.ready = [entry if entry.id < row_id else entry._replace(row=None) for entry in room.ready]
         room.blockers[row_id] = blocker
-        if blocker.why in (WAITING, LEASED):
-            heapq.heappush(self._timers, (blocker.until_s, row_id))
-        elif blocker.why == SUSPECT:
-            self._suspects[row_id] = room
-        elif blocker.why == UNSURE:
-            self._unsure.add(row_id)
+        self.waits.add(room, row_id, blocker)
 
     def _unblock(self, room: Room, row_id: int) -> Blocker:
         blocker = room.blockers.pop(row_id)
         del self._known[row_id]
-        self._suspects.pop(row_id, None)
-        self._unsure.discard(row_id)
+        self.waits.remove(row_id)
         self._queue(room)
         return blocker
 
@@ -156,6 +145,14 @@ class Rooms:
     def has_room_for_rows(self) -> bool:
         """May rows be kept with their payloads, until they are claimed?"""
         return self._row_bytes < self._most_bytes
+
+    @property
+    def are_all_blocked(self) -> bool:
+        """Is everything that is known behind a dead letter?"""
+        return all(
+            room.blockers and not room.held and room.blockers[room.open_until].why == DEAD and not room.is_claimable
+            for room in self._rooms.values()
+        )
 
     @property
     def is_whole(self) -> bool:
@@ -211,7 +208,7 @@ class Rooms:
         if row_id in room.blockers:
             return self._unblock(room, row_id).size_bytes
         del self._known[row_id]
-        place = self._place(room, row_id)
+        place = room.place(row_id)
         if place is None:  # it was held
             return 0
         self.ready_count -= 1
@@ -249,10 +246,10 @@ class Rooms:
         """It is written. is_lost: not so, its claim was over."""
         row_id = event.id
         room = self._known.get(row_id)
-        if room is not None and row_id not in room.blockers and self._place(room, row_id) is None:
+        if room is not None and row_id not in room.blockers and room.place(row_id) is None:
             del self._known[row_id]
         if is_lost:
-            self._unsure.add(row_id)
+            self.waits.unsure.add(row_id)
 
     def lost(self, event: Event) -> None:
         """The claim of an event that is held holds no longer."""
@@ -266,20 +263,11 @@ class Rooms:
         room = self._known.get(row_id)
         return None if room is None else room.number
 
-    def _place(self, room: Room, row_id: int) -> int | None:
-        """Where it stands among those that are ready, if it does."""
-        ready = room.ready
-        if not ready or ready[0].id >= row_id:  # mostly it is the first one, or none of them
-            return 0 if ready and ready[0].id == row_id else None
-        place = bisect_left(ready, row_id, key=_id)
-        return place if place < len(ready) and ready[place].id == row_id else None
-
     # time and other people
 
     def wake(self, now_s: float) -> None:
         """What waited long enough is ready; leases that are over are looked at."""
-        while self._timers and self._timers[0][0] <= now_s:
-            _, row_id = heapq.heappop(self._timers)
+        for row_id in self.waits.over(now_s):
             room = self._known.get(row_id)
             blocker = room.blockers.get(row_id) if room else None
             if room is None or blocker is None or blocker.until_s > now_s:
@@ -287,7 +275,7 @@ class Rooms:
             if blocker.why == WAITING:
                 self._is_due(room, row_id)
             elif blocker.why == LEASED:
-                self._unsure.add(row_id)
+                self.waits.unsure.add(row_id)
 
     def hurried(self, ids: Iterable[int]) -> None:
         """Those that waited for their next try need not any more."""
@@ -304,10 +292,6 @@ class Rooms:
         """Those of which nothing is known."""
         return [row_id for row_id in ids if row_id not in self._known]
 
-    def unsure(self) -> list[int]:
-        """Ids of rows to be looked at."""
-        return list(self._unsure)
-
     def blocking(self) -> list[int]:
         """Ids of all that keep others: a person, or a worker of before, may have changed them."""
         return [row_id for row_id, room in self._known.items() if row_id in room.blockers]
@@ -318,7 +302,7 @@ class Rooms:
             room = self._known.get(row_id)
             if room is not None and row_id in room.blockers:
                 self._unblock(room, row_id)
-            self._unsure.discard(row_id)
+            self.waits.unsure.discard(row_id)
         for row in rows:
             skipped = row[STATUS] == "failed" and (row[NEXT_RETRY] < 0 or not self._blocks)
             if row[STATUS] != "delivered" and not skipped and row[NUMBER] in self.owned:
@@ -336,24 +320,3 @@ class Rooms:
             for row_id in list(room.blockers):
                 self._unblock(room, row_id)
             self._queue(room)
-
-    def suspect(self) -> int | None:
-        """A suspect with nothing in front of it in its room, the oldest one."""
-        for row_id in sorted(self._suspects):
-            room = self._suspects[row_id]
-            if room.open_until == row_id and not room.held and not room.is_claimable:
-                return row_id
-        return None
-
-    @property
-    def are_all_blocked(self) -> bool:
-        """Is everything that is known behind a dead letter?"""
-        return all(
-            room.blockers and not room.held and room.blockers[room.open_until].why == DEAD and not room.is_claimable
-            for room in self._rooms.values()
-        )
-
-    @property
-    def next_s(self) -> float:
-        """When something becomes ready by the clock alone, or forever."""
-        return self._timers[0][0] if self._timers else FOREVER_S

@@ -50,6 +50,11 @@ class Scans:
             self.more_fresh.add(number)
             self.more_due.add(number)
 
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The partitions that are read."""
+        return frozenset(self._floors)
+
     def drop(self, numbers: Iterable[int]) -> None:
         """They are somebody else's."""
         for number in numbers:

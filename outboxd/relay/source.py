@@ -118,7 +118,7 @@ class Unordered:
         if owed:  # the budget was reckoned with what this very transaction has settled
             self._planner.freed()
         self._slot.add(vitals.CLAIMS)
-        if claim.events or take.rung:
+        if take.rung:
             self._doorbell.answered(bool(claim.events))
         return owed or bool(claim.events or claim.oversize)
 
@@ -130,7 +130,7 @@ class Unordered:
         now_s = time.monotonic()
         self._slot.add(vitals.LOOKS)
         self._planner.saw(look, peek, now_s, now_s - start_s)
-        if look.rung and self._planner.idle:
+        if look.rung and not peek.fresh:
             self._doorbell.answered(found=False)
         if look.sweep:
             self._meter.sweeps.observe(now_s - start_s)

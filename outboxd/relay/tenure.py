@@ -13,7 +13,8 @@ ABANDONED_S = 4.0
 
 
 class Tenure:
-    """numbers: what is owned. leaving: those of them that somebody else is to have. peers: workers that are known."""
+    """numbers: what is owned. clean: those of them that were given back in order by whoever had them before. leaving:
+    those that somebody else is to have. peers: workers that are known."""
 
     def __init__(self, worker_id: str, lease_s: float, peers: int, owner: int) -> None:
         self._worker_id = worker_id
@@ -22,6 +23,7 @@ class Tenure:
         self._peers = peers
         self.owner = owner
         self.numbers: frozenset[int] = frozenset()
+        self.clean: frozenset[int] = frozenset()
         self.leaving: frozenset[int] = frozenset()
         self.tick_at_s = 0.0
         self._kept_s = 0.0
@@ -48,21 +50,29 @@ class Tenure:
         """A claim has found them to be somebody else's."""
         self.numbers -= frozenset(numbers)
 
-    def tick(self, partitions: Partitions, now_s: float, in_hand: Collection[int | None]) -> frozenset[int]:
-        """Take, ask and leave; which ones are new and were not given back in order by whoever had them before.
-        in_hand: partitions of which something is claimed and not settled: they cannot be left yet."""
+    def tick(self, partitions: Partitions, now_s: float, in_hand: Collection[int | None]) -> None:
+        """Take, ask and leave. in_hand: partitions of which something is claimed and not settled: they cannot be left
+        yet."""
         table = partitions.owners()
+        # Those whose acquisition got no answer: nobody else takes them.
+        forgotten = {one.number for one in table if one.token == self.owner} - self.numbers
+        if forgotten:
+            self.clean -= forgotten
+            self.numbers |= partitions.keep(sorted(forgotten), self.owner, self._lease_ms)
         free = {one.number for one in table if one.lease_ms <= 0 and one.token != self.owner}
         self._free_since_s = {number: self._free_since_s.get(number, now_s) for number in free}
         abandoned = {number for number in free if now_s - self._free_since_s[number] >= ABANDONED_S}
         step = next_step(table, self._worker_id, self.owner, self._peers, abandoned, random.shuffle)
         acquire = self._with_former(table, step.acquire)
-        before = self.numbers
         if acquire:
+            before = self.numbers
             former = self._worker_id if self._is_first else ""
             args = self._worker_id, self.owner, self._lease_ms, former
             self.numbers = partitions.acquire(acquire, *args)
-            self._kept_s = max(self._kept_s, now_s) if before else now_s
+            given_back = frozenset(one.number for one in table if not one.worker_id)
+            self.clean = (self.clean & before) | ((self.numbers - before) & given_back)
+            if not before:
+                self._kept_s = now_s
         self._is_first = False
         partitions.ask(step.ask, self._worker_id, self._lease_ms)
         self.leaving = frozenset(step.leave) & self.numbers
@@ -73,8 +83,6 @@ class Tenure:
             self.leaving -= frozenset(left)
         is_settled = not (acquire or step.ask or step.leave) and bool(self.numbers)
         self.tick_at_s = now_s + (TICK_S if is_settled else TICK_S / 4) * random.uniform(0.9, 1.1)
-        unclean = {one.number for one in table if one.worker_id}
-        return (self.numbers - before) & frozenset(unclean)
 
     def _with_former(self, table: Sequence[Ownership], acquire: tuple[int, ...]) -> list[int]:
         """At the start also those of this worker's own last life: it is over, so nobody writes to them any more."""

@@ -65,25 +65,23 @@ class MysqlStore:
     # settle
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
-        usual: dict[int, list[Settlement]] = {}
+        usual: dict[int, list[int]] = {}
         each: list[Settlement] = []
         for settlement in settlements:
             if settlement.status == DELIVERED and settlement.published_to is None:
-                usual.setdefault(settlement.token, []).append(settlement)
+                usual.setdefault(settlement.token, []).append(settlement.id)
             else:
                 each.append(settlement)
         if len(usual) > MOST_CLAIMS:
             each = list(settlements)
             usual = {}
-        found = sum(self._settle_delivered(token, part) for token, part in sorted(usual.items()))
+        found = sum(self._settle_delivered(token, sorted(ids)) for token, ids in sorted(usual.items()))
         found += self._settle_each(each)
         return Settled(found) if found == len(settlements) else self._account(settlements)
 
-    def _settle_delivered(self, token: int, settlements: Sequence[Settlement]) -> int:
-        found = 0
-        for part in _parts(settlements):
-            found += self._db.execute(self._over("settle_delivered", [s.id for s in part]), {"token": token})
-        return found
+    def _settle_delivered(self, token: int, ids: Sequence[int]) -> int:
+        params = {"token": token}
+        return sum(self._db.execute(self._over("settle_delivered", part), params) for part in _chunks(ids))
 
     def _settle_each(self, settlements: Sequence[Settlement]) -> int:
         found = 0

@@ -22,11 +22,11 @@ def test_events_and_bytes_are_counted_until_they_are_finished() -> None:
     flight = Flight(LEASE_S)
     items = flight.add(1, events(3, 100), 0.0) + flight.add(2, events(2, 1000), 0.0)
     assert (len(flight), flight.payload_bytes) == (5, 2300)
-    flight.finish(items[0])
-    flight.finish(items[0])
+    flight.finish(items[:1])
+    flight.finish(items[:1])
     assert (len(flight), flight.payload_bytes) == (4, 2200)
     for item in items:
-        flight.finish(item)
+        flight.finish([item])
     assert (len(flight), flight.payload_bytes, list(flight.claims())) == (0, 0, [])
 
 
@@ -72,7 +72,7 @@ def test_nothing_held_needs_no_renewal() -> None:
     """The loop may sleep for ever, as far as leases go."""
     flight = Flight(LEASE_S)
     (item,) = flight.add(1, events(1), 0.0)
-    flight.finish(item)
+    flight.finish([item])
     assert flight.next_renewal_s() == float("inf")
     assert flight.due_for_renewal(1e9) == []
 
@@ -82,7 +82,7 @@ def test_the_suspect_is_known_until_it_is_finished() -> None:
     flight = Flight(LEASE_S)
     (item,) = flight.add(1, events(1), 0.0, suspect=True)
     assert flight.suspect == item.event.id
-    flight.finish(item)
+    flight.finish([item])
     assert flight.suspect is None
 
 
@@ -93,7 +93,7 @@ def test_an_event_claimed_again_is_held_under_its_new_claim() -> None:
     (old,) = flight.add(1, [event], 0.0)
     (new,) = flight.add(2, [event], 20.0)
     assert flight.holds(old)
-    flight.finish(old)
+    flight.finish([old])
     assert not flight.holds(old)
     assert flight.holds(new)
     assert len(flight) == 1
@@ -105,7 +105,7 @@ def test_a_strange_item_is_not_held_and_finishing_it_changes_nothing() -> None:
     flight.add(1, events(1), 0.0)
     for item in (Item(make_event(), 1, 0.0), Item(make_event(), 9, 0.0)):
         assert not flight.holds(item)
-        flight.finish(item)
+        flight.finish([item])
     assert len(flight) == 1
 
 
@@ -118,7 +118,7 @@ def test_the_counts_are_those_of_what_is_held(seed: int) -> None:
         held += flight.add(token, events(chance.randrange(4), chance.randrange(500)), float(token))
         chance.shuffle(held)
         while held and chance.random() < 0.6:
-            flight.finish(held.pop())
+            flight.finish([held.pop()])
         assert len(flight) == len(held)
         assert flight.payload_bytes == sum(len(item.event.envelope) for item in held)
         assert sum(len(claimed.items) for claimed in flight.claims()) == len(held)

@@ -178,7 +178,7 @@ def in_flight(lane: Backlog) -> dict[str, object]:
 def test_a_worker_that_sleeps_through_its_lease_overtakes_nobody(mysql_url: str, tmp_path: Path) -> None:
     """G3, G4: others have its rooms when it wakes up; what it still had in hand it neither publishes nor settles."""
     path = tmp_path / "node.yaml"
-    with backlog(mysql_url, path, 0) as lane, lane.daemon() as daemon, lane.daemon(another_node(path, "other")) as other:
+    with backlog(mysql_url, path, 0) as lane, lane.daemon() as daemon, lane.daemon(another_node(path, "b")) as other:
         daemon.wait_until(lambda: is_fair(lane), "a fair share for each worker", 30)
         lane.more(EVENTS)
         lane.flows(daemon)

@@ -17,7 +17,8 @@ from tests.services.receiver_answers import Behaviour, Chosen, Request
 TIMES: dict[str, Any] = {"publish_timeout": "500ms", "lease": "3500ms"}
 """Short, and long enough for a busy machine."""
 LEASE_S = 3.5
-RETRIES: dict[str, Any] = {"max_retry_count": 3, "initial_backoff": "50ms", "max_backoff": "500ms"}
+RETRIES: dict[str, Any] = {"max_retry_count": 6, "initial_backoff": "50ms", "max_backoff": "500ms"}
+"""More tries than workers die under one event: else what was accepted is a dead letter, and its followers are there."""
 NEVER_OPEN = {"distinct_events": 10_000, "dead_brake": 10_000}
 """A breaker that stays closed: what is planned are failures of events, more of them than an outage has."""
 

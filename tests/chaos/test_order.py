@@ -130,7 +130,8 @@ def release(table: Table, receiver: OrderedReceiver, path: Path, node: Node) -> 
 
 
 REPLAY = (
-    "UPDATE {table} SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, published_to = NULL WHERE id = {id}"
+    "UPDATE {table} SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, published_to = NULL, "
+    "lock_until_ms = 0 WHERE id = {id}"
 )
 
 

@@ -29,11 +29,11 @@ from tests.services.rooms import (
     plans_for,
 )
 
-EVENTS = scaled(20_000, 2_000)
-ROOMS = scaled(800, 100)
+EVENTS = scaled(20_000, 1_500)
+ROOMS = scaled(800, 80)
 WORKERS = 2
 """Of each node."""
-WORKER_KILLS = scaled(30, 3)
+WORKER_KILLS = scaled(30, 2)
 SUPERVISOR_KILLS = scaled(4, 1)
 ENDS_S = 240.0 if FULL else 60.0
 
@@ -98,11 +98,12 @@ def test_every_room_keeps_its_order(on_dead: str, mysql_url: str, tmp_path: Path
 
 
 def check_held_back(table: Table, receiver: OrderedReceiver) -> None:
-    """Followers of dead letters are there, untouched."""
+    """Followers of dead letters are there and unpublished; a killed worker may have had some of them in hand."""
     held = held_back(table)
     assert held, "no dead letter has followers"
-    assert set(held.values()) == {"pending"}
-    assert not held.keys() & set(receiver.arrivals()), "it arrived although a dead letter is before it"
+    assert set(held.values()) <= {"pending", "delivering"}
+    arrived = held.keys() & set(receiver.arrivals())
+    assert not arrived, f"{len(arrived)} arrived although a dead letter is before them: {sorted(arrived)[:5]}"
 
 
 SKIPPED = 4
@@ -129,7 +130,8 @@ def release(table: Table, receiver: OrderedReceiver, path: Path, node: Node) -> 
 
 
 REPLAY = (
-    "UPDATE {table} SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, published_to = NULL WHERE id = {id}"
+    "UPDATE {table} SET status = 'pending', retry_count = 0, next_retry_at_ms = 0, published_to = NULL, "
+    "lock_until_ms = 0 WHERE id = {id}"
 )
 
 

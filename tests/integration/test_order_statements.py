@@ -3,6 +3,7 @@
 The numbers are what the design allows for. They may fall; a change that raises one has to say why.
 """
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,22 +31,21 @@ def cost(url: str, path: Path, fill: Callable[[Table], int]) -> dict[str, float]
     )
     with table_of(config) as table:
         stay = fill(table)
-        last = max(int(str(row["id"])) for row in table.rows())
-        own, before = 0, counters(table)
-
-        def is_relayed() -> bool:
-            nonlocal own
-            own += 1
-            sql = f"SELECT status = 'delivered' FROM {table.name} WHERE id = {last}"
-            return bool(table.connection.query(sql)[0][0])
-
+        before = counters(table)
         with Daemon(path, path.with_suffix(".log"), "run", "--until-empty") as daemon:
-            daemon.wait_until(is_relayed, "the events to be delivered", 60)
+            daemon.workers()
+            daemon.wait_until(lambda: delivered(daemon) == EVENTS, "the events to be delivered", 60)
             daemon.drain(3.0)
         after = counters(table)
         assert table.unfinished() == stay
-    asked = {"Com_select": own, "Questions": own + 1, "Handler_read_key": own}
-    return {name: (after[name] - before[name] - asked.get(name, 0)) / (EVENTS / 1000) for name in COUNTERS}
+    return {name: (after[name] - before[name]) / (EVENTS / 1000) for name in COUNTERS}
+
+
+def delivered(daemon: Daemon) -> int:
+    """What its worker says of itself: the database is not asked."""
+    daemon.signal(signal.SIGUSR1)
+    lines = daemon.lines("worker_status")
+    return EVENTS if daemon.lines("worker_exited") else int(lines[-1]["delivered"]) if lines else 0
 
 
 def many_rooms(table: Table) -> int:
@@ -70,19 +70,29 @@ def behind_waiting_rooms(table: Table) -> int:
 
 
 LANES = {"many rooms": many_rooms, "one room": one_room, "behind waiting rooms": behind_waiting_rooms}
+READS = {"many rooms": 8_000, "one room": 9_000, "behind waiting rooms": 75_000}
+"""Most of the last are entries of the index alone, of events that wait: with every batch they are looked through for
+what was committed late."""
 
 
 @pytest.mark.parametrize("lane", LANES)
 def test_a_thousand_ordered_events_cost_few_statements(lane: str, mysql_url: str, tmp_path: Path) -> None:
-    """Speed: per 1,000 events, batch 100."""
+    """Speed: per 1,000 events, batch 100: ten exchanges of a settle, a fence and a claim, and the reads before them."""
     per_thousand = cost(mysql_url, tmp_path / "outbox.yaml", LANES[lane])
-    print(lane, per_thousand)
+    assert per_thousand["Com_update"] <= 32
+    assert per_thousand["Com_select"] <= 50
+    assert per_thousand["Com_begin"] <= 11
+    assert per_thousand["Com_commit"] <= 11
+    assert per_thousand["Questions"] <= 110
     assert per_thousand["Com_rollback"] == 0
     assert per_thousand["Com_update_multi"] == 0
+    assert per_thousand["Handler_update"] <= 2_700, "by the claim, by the settle, and the 64 partitions with each claim"
+    assert sum(per_thousand[name] for name in READ) <= READS[lane]
 
 
-def test_an_idle_ordered_lane_asks_twice_a_second_at_the_most(mysql_url: str, tmp_path: Path) -> None:
-    """Speed: four workers that have shared the partitions out among them, over five seconds."""
+def test_an_idle_ordered_lane_asks_three_times_a_second_at_the_most(mysql_url: str, tmp_path: Path) -> None:
+    """Speed: a look, a piece of a sweep, and now and then who owns what; four workers with their shares, for five
+    seconds."""
     path = tmp_path / "outbox.yaml"
     nothing = {"nothing": {"type": "null"}}
     config = write_config(path, mysql_url, nothing, concurrency=WORKERS, poll_interval="1s", ordering="room")
@@ -96,7 +106,7 @@ def test_an_idle_ordered_lane_asks_twice_a_second_at_the_most(mysql_url: str, tm
             before, since_s, own = counters(table), time.monotonic(), 1
             wait_for(lambda: time.monotonic() - since_s >= IDLE_S, 2 * IDLE_S, "some idle time")
             after, elapsed_s = counters(table), time.monotonic() - since_s
-    assert after["Questions"] - before["Questions"] - own <= 2 * WORKERS * elapsed_s
+    assert after["Questions"] - before["Questions"] - own <= 3 * WORKERS * elapsed_s
 
 
 def owners(table: Table) -> list[int]:

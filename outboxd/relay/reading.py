@@ -143,8 +143,9 @@ class Reading:
         after, before = self._scans.late_range(now_s)
         most = self._rooms.known_count + LATE_MOST
         last_id = partitions.last_id()  # before, so that what is written between the two is looked at next time
-        late = self._rooms.unknown(partitions.open_ids(before, after, most + 1))
-        self._scans.looked_for_late(last_id, now_s, time.monotonic() - start_s)
+        found = partitions.open_ids(before, after, most + 1)
+        late = self._rooms.unknown(found)
+        self._scans.looked_for_late(last_id, len(found), now_s, time.monotonic() - start_s)
         if len(late) > LATE_MOST:
             self._loading |= dict.fromkeys(self._numbers, Floors(after))
             self._bar()

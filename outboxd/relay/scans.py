@@ -2,8 +2,9 @@
 
 A scan goes on behind the last row it saw. But a transaction with a lower id may commit later than that, and before the
 next event of its room is written: so before new rows are claimed, the ids in front of them are compared with what is
-known. That goes back to the start where it costs little, which it does unless thousands of events are blocked; else as
-far as LATE_S. A sweep finds what is older still. Sweeps go in pieces, and take a bounded share of the time.
+known. That goes back to the start, unless thousands of events are blocked there, or a snapshot that is open for long
+keeps the index from being purged; then as far as LATE_S. A sweep finds what is older still. Sweeps go in pieces, and
+take a bounded share of the time.
 """
 
 from collections import deque
@@ -18,7 +19,9 @@ TRAIL_S = 0.25
 """So long after a higher id a lower one may be committed and is still found by the next look."""
 LATE_S = 10.0
 STEP_S = 0.05
-CHEAP_S = 0.003
+FEW, BRIEF_S = 2000, 0.25
+"""Looking from the start for what came late costs little as long as it finds no more open ids, and takes no longer. The
+time is generous: a busy server is no reason to look less far."""
 SWEEP_SHARE = 50
 SWEEP_MOST_S = 60.0
 PIECE_SHARE = 10
@@ -98,11 +101,11 @@ class Scans:
         start = 0 if now_s >= self._from_start_s else self._highest_at(now_s - LATE_S)
         return start, {number: self._seen.get(number, 0) + 1 for number in self._floors}
 
-    def looked_for_late(self, last_id: int, now_s: float, took_s: float) -> None:
-        """That was done. last_id: the lane's highest id before."""
+    def looked_for_late(self, last_id: int, found: int, now_s: float, took_s: float) -> None:
+        """That was done. last_id: the lane's highest id before. found: how many open ids there were."""
         self.unchecked = False
         self._checked_id = max(self._checked_id, last_id)
-        if took_s > CHEAP_S:
+        if found > FEW or took_s > BRIEF_S:
             self._from_start_s = max(self._from_start_s, now_s + min(SWEEP_MOST_S, SWEEP_SHARE * took_s))
 
     def look_everywhere(self, *, fresh: bool, due: bool) -> None:

@@ -71,7 +71,10 @@ class Reading:
         """Partitions that are new. What was not given back in order may still be written to by a worker that only
         seemed dead: all of it is read before anything is claimed, and what was tried after that, so that nothing slips
         through between the two."""
-        self._loading |= dict.fromkeys(unclean, ZERO)
+        new = dict.fromkeys(unclean, ZERO)
+        if clean or new:
+            self._scans.sweep_at_s = now_s + 2 * self._lane.poll_interval_s  # all of them are read anyway
+        self._loading |= new
         if clean:
             self._note_blockers(partitions, clean, now_s)
             self._scans.begin(dict.fromkeys(clean, ZERO))

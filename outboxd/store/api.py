@@ -95,7 +95,8 @@ class Claim(msgspec.Struct, frozen=True):
     the claim passed over suspects (the floors move past them; sweeps find them). cut_by_budget: rows were left because
     of budget_bytes. fresh_left, due_left: as many rows of the class were found as were asked for, so there may be more.
     floors: where to go on; a class that was not looked for keeps its own. disowned: of a Pick, partitions that are
-    somebody else's by now; then nothing was taken. missed: of a Pick, ids that could not be taken.
+    somebody else's by now; then nothing was taken. missed: of a Pick, ids that could not be
+    taken; then nothing was.
     """
 
     token: int

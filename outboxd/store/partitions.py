@@ -131,23 +131,24 @@ class PartitionTable:
     # claim, inside a transaction
 
     def claim(self, pick: Pick) -> Claim:
-        """Take the rows that can be taken. Nothing is, if a partition is no longer the claimer's: it must first learn
-        which events are its own."""
+        """Take the rows. Nothing is taken if a partition is no longer the claimer's, or a row stands otherwise than it
+        thinks: it must first learn what is so."""
         held = self.keep(pick.numbers, pick.owner, pick.lease_ms)
         if len(held) < len(pick.numbers):
             return Claim(pick.token, disowned=tuple(number for number in pick.numbers if number not in held))
         ids = sorted([*pick.ids, *(row[0] for row in pick.rows)])
         taken = self._take(pick, ids)
-        rows = list(pick.rows if len(taken) == len(ids) else [row for row in pick.rows if row[0] in taken])
-        rows += self._read([row_id for row_id in pick.ids if row_id in taken], pick)
+        if len(taken) < len(ids):
+            # What could not be taken may stand in front of others of its room: those must not be published.
+            for part in _chunks(sorted(taken)):
+                self._db.execute(self._sql["give_back"].replace("{ids}", _list(part)), {"token": pick.token})
+            return Claim(pick.token, missed=tuple(row_id for row_id in ids if row_id not in taken))
+        rows = [*pick.rows, *self._read(pick.ids, pick)]
         rows.sort(key=lambda row: row[0])
         missing = [row[0] for row in rows if row[5] is None and row[14] <= pick.max_event_bytes]
         payloads = {row_id: self._payload(row_id) for row_id in missing}
         events, oversize = events_of(rows, self._lane, payloads, pick.max_event_bytes, False)
-        return Claim(
-            pick.token, events, oversize, suspect=pick.suspects and bool(rows),
-            missed=tuple(row_id for row_id in ids if row_id not in taken),
-        )  # fmt: skip
+        return Claim(pick.token, events, oversize, suspect=pick.suspects and bool(rows))
 
     def _take(self, pick: Pick, ids: Sequence[int]) -> frozenset[int]:
         name = "take_suspect" if pick.suspects else "take"

@@ -73,20 +73,19 @@ def test_rows_are_taken_by_their_ids_and_come_in_their_order(table: Table, take:
 
 
 def test_rows_at_hand_are_not_read_again(table: Table, partitions: Partitions, take: Takes) -> None:
-    """Beside others that are; where one cannot be taken the rest is."""
+    """Beside others that are."""
     ids = table.insert_many(4)
     rows = partitions.scan(dict.fromkeys(ALL, ZERO), 10, 100, fresh=True, due=False)
-    table.change(ids[1], status="failed")
     table.change(ids[0], envelope=b"changed past us")
     at_hand = tuple(row for row in rows if row[0] != ids[3])
     claim = take(ids[3], rows=at_hand)
-    assert [(event.id, event.envelope) for event in claim.events] == [(row_id, b"{}") for row_id in (ids[0], *ids[2:])]
-    assert claim.missed == (ids[1],)
+    assert [(event.id, event.envelope) for event in claim.events] == [(row_id, b"{}") for row_id in ids]
+    assert claim.missed == ()
 
 
 @pytest.mark.parametrize("why", ["leased", "delivered", "failed", "suspect", "deleted"])
 def test_what_stands_otherwise_by_now_is_missed(why: str, table: Table, take: Takes) -> None:
-    """G2: and the others are taken all the same."""
+    """G2: and the others are not taken either, since they may stand behind it in its room."""
     ids = table.insert_many(3)
     if why == "deleted":
         table.delete(ids[1])
@@ -97,8 +96,10 @@ def test_what_stands_otherwise_by_now_is_missed(why: str, table: Table, take: Ta
         table.change(ids[1], status=why)
     before = None if why == "deleted" else table.row(ids[1])
     claim = take(*ids)
-    assert (event_ids(claim), claim.missed) == ([ids[0], ids[2]], (ids[1],))
+    assert (event_ids(claim), claim.missed) == ([], (ids[1],))
+    assert [table.status(row_id) for row_id in (ids[0], ids[2])] == ["pending", "pending"]
     assert before is None or table.row(ids[1]) == before
+    assert event_ids(take(ids[0], ids[2])) == [ids[0], ids[2]], "at once"
 
 
 def test_who_does_not_own_a_partition_any_more_takes_nothing(
@@ -161,8 +162,8 @@ def test_a_thousand_and_more_are_taken_at_once(table: Table, take: Takes) -> Non
     """Lists of ids are cut into chunks."""
     ids = table.insert_many(1100)
     table.change(ids[1050], status="failed")
-    claim = take(*ids)
-    assert (len(claim.events), claim.missed) == (1099, (ids[1050],))
+    assert take(*ids).missed == (ids[1050],)
+    assert len(take(*ids[:1050], *ids[1051:]).events) == 1099
 
 
 def test_a_claim_whose_commit_gets_no_answer_names_what_it_took(
@@ -170,7 +171,6 @@ def test_a_claim_whose_commit_gets_no_answer_names_what_it_took(
 ) -> None:
     """G8: so that it can be looked up, by its token."""
     ids = table.insert_many(3)
-    table.change(ids[1], status="failed")
     connection = store._db  # type: ignore[attr-defined]  # the fault is the network's, below the store
     commit = connection.commit
 
@@ -182,5 +182,5 @@ def test_a_claim_whose_commit_gets_no_answer_names_what_it_took(
     pick = picks(*ids)
     with pytest.raises(CommitInDoubt) as raised:
         store.exchange((), pick, ZERO)
-    assert (raised.value.token, raised.value.ids) == (pick.token, (ids[0], ids[2]))
-    assert [event.id for event in store.fetch(pick.token, raised.value.ids)] == [ids[0], ids[2]]
+    assert (raised.value.token, raised.value.ids) == (pick.token, tuple(ids))
+    assert [event.id for event in store.fetch(pick.token, raised.value.ids)] == ids

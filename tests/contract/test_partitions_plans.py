@@ -104,7 +104,7 @@ def check_mysql(name: str, lines: Sequence[tuple[object, ...]]) -> None:
 
 def test_the_statements_are_all_that_are_looked_at() -> None:
     """A new one must be given its place here."""
-    own = {"rows", "take", "take_suspect", "taken", "acquire", "keep", "ask", "release", "last_id"}
+    own = {"rows", "take", "take_suspect", "taken", "acquire", "keep", "ask", "release", "last_id", "give_back"}
     for dialect in ("mysql", "sqlite"):
         names = set(statements.load(f"partitions_{dialect}")) - PARTS
         assert names == (BY_ROOMS - {"scan_equal_light", "scan_range_light"}) | BY_LANE | own

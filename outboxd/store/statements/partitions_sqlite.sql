@@ -81,6 +81,11 @@ WHERE id IN ({ids}) AND lock_until_ms <= {now} AND status = 'delivering'
 -- name: taken
 SELECT id FROM {table} WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
 
+-- name: give_back
+UPDATE {table}
+SET status = CASE WHEN retry_count > 0 OR last_error IS NOT NULL THEN 'retryable' ELSE 'pending' END, lock_until_ms = 0
+WHERE id IN ({ids}) AND claim_token = :token AND status = 'delivering'
+
 -- name: owners
 SELECT number, worker_id, token, lock_until_ms - {now}, wanted_by, wanted_until_ms - {now}
 FROM outboxd_partition WHERE lane = :lane ORDER BY number

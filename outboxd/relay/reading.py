@@ -173,6 +173,15 @@ class Reading:
         inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
         if self._rooms.payload_count >= 2 * self._lane.batch_size:  # enough to claim next
             inline_bytes = 0
+        if self._scans.are_level(starts):
+            most, after = self._lane.batch_size, min(floor.fresh_id for floor in starts.values())
+            rows = partitions.scan_new(list(starts), after, most, inline_bytes)
+            self._note(rows, now_s)
+            if len(rows) >= most:
+                self._scans.fell_behind(starts)
+            else:
+                self._scans.saw(starts, sorted(rows), most, now_s)
+            return True
         rows = partitions.scan(
             starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
         )

@@ -24,6 +24,7 @@ FEW, BRIEF_S = 2000, 0.25
 time is generous: a busy server is no reason to look less far."""
 SWEEP_SHARE = 50
 SWEEP_MOST_S = 60.0
+AT_ONCE = 4
 PIECE_SHARE = 10
 """After a piece of a sweep none follows for so many times its duration."""
 
@@ -38,6 +39,7 @@ class Scans:
         self._floors: dict[int, Floors] = {}
         self.more_fresh: set[int] = set()
         self.more_due: set[int] = set()
+        self._behind: set[int] = set()  # those of which there was more at their last scan
         self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
         self._from_start_s = 0.0
         self._seen: dict[int, int] = {}  # up to which id a partition was read, in pieces of different times
@@ -54,6 +56,7 @@ class Scans:
             self._floors[number] = floor
             self._passed(number, floor.fresh_id)
             self.unchecked = self.unchecked or bool(floor.fresh_id)
+            self._behind.add(number)
             self.more_fresh.add(number)
             self.more_due.add(number)
 
@@ -76,6 +79,7 @@ class Scans:
             self._floors.pop(number, None)
             self._seen.pop(number, None)
             self._sweep.pop(number, None)
+            self._behind.discard(number)
             self.more_fresh.discard(number)
             self.more_due.discard(number)
 
@@ -116,11 +120,19 @@ class Scans:
             self.more_due.update(self._floors)
 
     def starts(self) -> dict[int, Floors]:
-        """From where to read each partition of which there may be more."""
-        starts: dict[int, Floors] = {}
-        for number in sorted(self.more_fresh | self.more_due):
-            starts[number] = self._floors[number]
-        return starts
+        """From where to read partitions of which there may be more: of those that are behind, a few at a time, since
+        each costs a SELECT of its own."""
+        more = self.more_fresh | self.more_due
+        behind = sorted(self._behind & more, key=lambda number: (self._floors[number].fresh_id, number))
+        return {number: self._floors[number] for number in behind[:AT_ONCE] or more}
+
+    def are_level(self, starts: Mapping[int, Floors]) -> bool:
+        """Are these caught up, so that only what came since is to be read, and of fresh rows alone?"""
+        return not (self._behind.intersection(starts) or self.more_due.intersection(starts))
+
+    def fell_behind(self, numbers: Iterable[int]) -> None:
+        """So much came that each has to be read by itself."""
+        self._behind.update(numbers)
 
     def saw(self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float) -> None:
         """What a scan of both kinds found, at most limit rows of each partition and kind."""
@@ -142,9 +154,11 @@ class Scans:
             fresh_id = max([floor.fresh_id, *ids[-1:]])
             if len(ids) >= limit:
                 self.more_fresh.add(number)
+                self._behind.add(number)
             elif number in self.more_fresh:
                 # All there is: rows of others that this snapshot saw are newer than whatever comes here now, or late.
                 self.more_fresh.discard(number)
+                self._behind.discard(number)
                 fresh_id = max(fresh_id, newest)
             self._floors[number] = Floors(fresh_id, *last)
             self._passed(number, fresh_id)

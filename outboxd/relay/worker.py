@@ -6,6 +6,7 @@ it never sleeps; when nothing is found it waits for `poll_interval` or a signal.
 """
 
 import contextlib
+import gc
 import random
 import time
 from collections.abc import Callable
@@ -56,6 +57,8 @@ def run_worker(
     event is delivered or failed (delayed events that are not due do not count). metrics_dir: the folder of the metrics'
     files; None: none are written. redis_url: where producers ring; None: nobody does.
     """
+    # Rows and events come and go by the hundred, and few of them in circles: the collector need not look so often.
+    gc.set_threshold(50_000, 10, 10)
     begin_drain = guard_drain(context.stop.fileno(), lane.publish_timeout_s)
     try:
         fanout = open_fanout()

@@ -56,6 +56,10 @@ class PartitionTable:
                 params[_name("r", number)] = max(1, floor.due_at_ms + bool(floor.due_id))
         return self._db.query(" UNION ALL ".join(parts), params) if parts else ()
 
+    def scan_new(self, numbers: Sequence[int], after: int, limit: int, inline_bytes: int) -> Sequence[Row]:
+        sql = self._sql["scan_new" if inline_bytes else "scan_new_light"].replace("{numbers}", _list(numbers))
+        return self._db.query(sql, {"fresh": FRESH, "after": after, "limit": limit, "inline": inline_bytes})
+
     def _part(self, name: str, letter: str, number: int, limit: int) -> str:
         sql = self._sql[name].replace("{number}", str(int(number))).replace("{limit}", str(int(limit)))
         return sql.replace("{due}", f":{_name(letter, number)}").replace("{after}", f":{_name(f'{letter}a', number)}")
@@ -181,7 +185,7 @@ def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
     columns = {"{row}": texts["light"], "{rooms}": statements.quoted(index, dialect) if index else ""}
     full = {**columns, "{row}": texts["full"]}
     named = {name: (sql, columns) for name, sql in texts.items()}
-    for name in ("scan_equal", "scan_range"):
+    for name in ("scan_equal", "scan_range", "scan_new"):
         named |= {name: (texts[name], full), f"{name}_light": (texts[name], columns)}
     named["rows_full"] = (texts["rows"], full)
     size = texts.get("size", "")

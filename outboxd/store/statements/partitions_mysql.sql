@@ -45,6 +45,11 @@ SELECT COALESCE(MAX(id), 0) FROM {table}
 SELECT id FROM {table} FORCE INDEX (rooms)
 WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id < {before}
 
+-- name: scan_new
+-- Index rooms: what came to any of several partitions. One range each costs a tenth of a SELECT each.
+SELECT {row} FROM {table} FORCE INDEX (rooms)
+WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after LIMIT :limit
+
 -- name: scan_room
 -- Index rooms: one room's fresh rows from an id on, among those of its partition.
 SELECT {row} FROM {table} FORCE INDEX (rooms)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from outboxd.store.api import FRESH
 from tests.services.costs import COUNTERS, counters
 from tests.services.daemon import Daemon, write_config
 from tests.services.lanes import Table, event, table_of
@@ -37,7 +38,11 @@ def cost(url: str, path: Path, fill: Callable[[Table], int]) -> dict[str, float]
             nonlocal own
             own += 1
             sql = f"SELECT status = 'delivered' FROM {table.name} WHERE id = {last}"
-            return bool(table.connection.query(sql)[0][0])
+            if not table.connection.query(sql)[0][0]:
+                return False
+            own += 1  # other partitions may be behind
+            left = table.connection.query(f"SELECT COUNT(*) FROM {table.name} WHERE due_at_ms = {FRESH}")
+            return int(left[0][0]) == stay
 
         with Daemon(path, path.with_suffix(".log"), "run", "--until-empty") as daemon:
             daemon.wait_until(is_relayed, "the events to be delivered", 60)

@@ -284,16 +284,11 @@ class RoomsAndTable(RuleBasedStateMachine):
             for row in self.rows.values():
                 row.is_skipped = row.status == "failed"
         assert not self.open_rows()
-        assert not self.rooms._known
-        assert not self.rooms._rooms
-        assert not self.rooms._turn
+        assert not (self.rooms._known or self.rooms._rooms or self.rooms._turn or self.rooms.waits.unsure)
         assert self.rooms.is_whole
-        assert not self.rooms.waits.unsure
 
 
 class BlockingRoomsAndTable(RoomsAndTable):
-    """Where a dead letter keeps its room."""
-
     blocks = True
 
 

@@ -284,7 +284,7 @@ class RoomsAndTable(RuleBasedStateMachine):
             for row in self.rows.values():
                 row.is_skipped = row.status == "failed"
         assert not self.open_rows()
-        assert not (self.rooms._known or self.rooms._rooms or self.rooms._turn or self.rooms.waits.unsure)
+        assert [*self.rooms._known, *self.rooms._rooms, *self.rooms._turn, *self.rooms.waits.unsure] == []
         assert self.rooms.is_whole
 
 

@@ -52,7 +52,8 @@ class Ordered:
         self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
         self._paused = False
         self._suspects_from_s = self._suspects_until_s = 0.0
-        self._found = self._has_rung = self._has_read = False
+        self._found = self._has_rung = False
+        self._had = -1  # so many events were to be claimed before the last read
         ledger.listener = self._rooms
 
     # the worker asks
@@ -174,12 +175,12 @@ class Ordered:
         if self._reading.look_for_late(partitions, now_s):
             return False
         chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
-        # Of one room alone, or for the bytes allowed, the batch never gets full: once between two claims.
-        if len(chosen) < limit and not (chosen and self._has_read):
-            self._has_read = self._reading.read_more(partitions, now_s, budget_bytes)
-            if self._has_read:
+        # Of one room alone, or for the bytes allowed, the batch never gets full: read on only as long as that helps.
+        if len(chosen) < limit and (not chosen or len(chosen) > self._had):
+            self._had = len(chosen)
+            if self._reading.read_more(partitions, now_s, budget_bytes):
                 return False
-        self._has_read = False
+        self._had = -1
         self._found, self._reading.found = bool(chosen), False
         if not chosen:
             return None

@@ -18,7 +18,7 @@ BY_LANE = {"owners", "owned"}
 """All of one lane's partitions, which are few."""
 PLACES = {"{number}": "3", "{numbers}": "3,4,5", "{ids}": "5,6,7", "{limit}": "10", "{due}": ":due"}
 VALUES: dict[str, object] = {
-    "lane": LANE, "fresh": FRESH, "after": 5, "due": 5, "due_after": 5, "inline": 10, "number": 3, "from": 5,
+    "lane": LANE, "fresh": FRESH, "after": 5, "due": 5, "due_after": 5, "inline": 10, "number": 3, "from": 5, "to": 500,
     "app": "a", "room": "r", "limit": 10, "token": 7, "worker": "w", "owner": 7, "lease": 9, "former": "w",
 }  # fmt: skip
 
@@ -33,7 +33,7 @@ def texts(store: Store) -> dict[str, str]:
     """Every statement, as it is sent."""
     found: dict[str, str] = {}
     for name, sql in store.partitions._sql.items():  # type: ignore[union-attr]  # an ordered lane's has them
-        for place, text in {**PLACES, "{after}": ":after", "{before}": ":due_after"}.items():
+        for place, text in {**PLACES, "{after}": ":after", "{before}": ":to"}.items():
             sql = sql.replace(place, text)
         if name not in PARTS:
             found[name] = sql
@@ -90,6 +90,7 @@ def check_sqlite(name: str, lines: Sequence[tuple[object, ...]]) -> None:
 
 def check_mysql(name: str, lines: Sequence[tuple[object, ...]]) -> None:
     """By the index, as a range, in its order."""
+    assert {LANE, "outboxd_partition"} & {str(line[0]) for line in lines}, f"{name} is not planned: {lines}"
     for where, kind, key, extra in lines:
         if where == LANE:
             assert key == ("rooms" if name in BY_ROOMS else "PRIMARY"), f"{name}: {lines}"

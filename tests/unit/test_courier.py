@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from outboxd.event import DELIVERED, EXCEPTION, Event, Outcome, Retry
-from outboxd.publishers.courier import NOT_SENT, WEDGED_AFTER_S, Courier
+from outboxd.publishers.courier import BEHIND, NOT_SENT, WEDGED_AFTER_S, Courier
 from outboxd.publishers.mailbox import GIVEN_UP
 from tests.services.publishing import collect, make_event, step
 from tests.services.wait import wait_for
@@ -92,3 +92,34 @@ def test_a_client_that_raises_ends_no_thread(client: Blocking, courier: Courier)
     client.raises = None
     courier.submit(make_event(), time.monotonic() + 10)
     assert collect(courier, 1)[0][1] is DELIVERED
+
+
+@pytest.fixture
+def chained(client: Blocking) -> Iterator[Courier]:
+    """Of an ordered lane."""
+    made = Courier("test", 10, client.send, client.close, is_ordered=True)
+    yield made
+    client.gate.set()
+    made.close(time.monotonic() + 5)
+
+
+def test_behind_a_failure_nothing_of_its_room_is_handed_over(client: Blocking, chained: Courier) -> None:
+    """Order: also while the failure is known to the thread alone. Other rooms go on, and so does this one later."""
+    first, behind, other = (make_event(room_id=room) for room in ("a", "a", "b"))
+    client.raises = RuntimeError("no")
+    chained.submit(first, time.monotonic() + 30)
+    chained.collect()
+    chained.submit(behind, time.monotonic() + 30)
+    chained.submit(other, time.monotonic() + 30)
+    client.gate.set()
+    wait_for(lambda: chained._busy_until_s is None, 10, "the first batch to end")
+    chained.wait_on()
+    client.raises = None
+    outcomes = dict(collect(chained, 3))
+    assert outcomes[first] == Retry(EXCEPTION, "RuntimeError: no")
+    assert (outcomes[behind], outcomes[other]) == (BEHIND, DELIVERED)
+    assert client.batches == [[first], [other]]
+    chained.submit(first, time.monotonic() + 30)
+    assert collect(chained, 1) == [(first, DELIVERED)]
+    assert not chained._out
+    assert not chained._failed

@@ -122,6 +122,17 @@ def test_nothing_is_published_behind_a_failure(chains: bool, outcome: Outcome) -
     scripted.check()
 
 
+def test_a_success_behind_a_failure_ends_the_rooms_turn_too() -> None:
+    """G1: a chain whose second event was accepted all the same; what was offered meanwhile is given back."""
+    scripted = Scripted(chains=True)
+    first, second = scripted.offer("r", "r")
+    scripted.answer(FAULT, first)
+    (third,) = scripted.offer("r")
+    scripted.answer(DELIVERED, second)
+    assert scripted.out == [(first, FAULT), (second, DELIVERED), (third, BEHIND)]
+    scripted.check()
+
+
 @pytest.mark.parametrize("blocks", [False, True])
 def test_a_dead_letter_lets_its_followers_go_on_unless_it_blocks(blocks: bool) -> None:
     """G7."""

@@ -191,14 +191,45 @@ def test_a_suspect_waits_for_what_must_be_read_again_in_front_of_it() -> None:
     assert rooms.waits.suspect() == 9
 
 
+@pytest.mark.usefixtures("few")
+def test_a_long_room_is_read_piece_by_piece() -> None:
+    """G1: each piece begins right behind the last one."""
+    rooms = rooms_of(*(row(number, "b") for number in (1, 2, 3)), *(row(number) for number in range(4, 8)))
+    claim(rooms, 4)
+    end(rooms, 4)
+    lacking = rooms.lacking()
+    assert lacking is not None
+    rooms.refill(lacking, [row(5)], 1, 0.0)
+    assert lacking.more_from == 6
+
+
+@pytest.mark.usefixtures("few")
+def test_nothing_is_left_of_a_partition_that_is_somebody_elses() -> None:
+    """G9: nor does a room of it count among those of which not all is remembered."""
+    rooms = rooms_of(*(row(number) for number in range(1, 6)), row(9, "b", "retryable", wait_ms=5000))
+    assert not rooms.is_whole
+    rooms.owned = frozenset()
+    rooms.forget(NUMBERS)
+    check_nothing_left(rooms)
+
+
+def check_nothing_left(rooms: Rooms) -> None:
+    """Of anything."""
+    waits = rooms.waits
+    assert [*rooms._rooms, *rooms._known, *rooms._turn, *rooms._owed, *rooms._cut] == []
+    assert [*waits._suspects, *waits._until_s, *waits.unsure] == []
+    assert (rooms.ready_count, rooms.payload_count) == (0, 0)
+
+
 def test_nothing_is_left_of_what_is_delivered() -> None:
     """G9."""
-    rooms = rooms_of(row(1), row(2), row(3, ""), row(4, status="retryable"))
+    rooms = rooms_of(row(1), row(2), row(3, ""), row(4, status="retryable"), row(5, "b", "delivering"))
     claim(rooms, 1, 2, 4)
     claim(rooms, 3, room="")
-    for number in (3, 1, 2, 4):
+    claim(rooms, 5, room="b")
+    end(rooms, 3, RETRYABLE, 1000)
+    rooms.hurried([3])
+    claim(rooms, 3, room="")
+    for number in (3, 1, 2, 4, 5):
         end(rooms, number)
-    assert not rooms._rooms
-    assert not rooms._known
-    assert not rooms._turn
-    assert rooms.ready_count == 0
+    check_nothing_left(rooms)

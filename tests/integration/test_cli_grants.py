@@ -92,7 +92,7 @@ def order_rooms(users: dict[str, Cli]) -> None:
 def name_of(cli: Cli, user: str) -> str:
     """At the server."""
     assert cli.config is not None
-    return re.findall(rf"{user}_[0-9a-f]{{8}}", cli.config.read_text(encoding="utf-8"))[0]
+    return str(re.findall(rf"{user}_[0-9a-f]{{8}}", cli.config.read_text(encoding="utf-8"))[0])
 
 
 def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, Cli], mysql_url: str) -> None:
@@ -125,8 +125,8 @@ def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, C
 def test_a_right_on_partitions_that_is_missing_is_named(
     user: str, command: str, right: str, users: dict[str, Cli], mysql_url: str
 ) -> None:
-    """Told to run `init-db` instead, a person would learn there that nothing is to do; told nothing, that the workers of
-    an ordered lane end at their first claim."""
+    """Told to run `init-db` instead, a person would learn there that nothing is to do; told nothing, he would learn it
+    from workers that end at their first claim."""
     order_rooms(users)
     users["outboxd_init"]("init-db").ok()
     server, _, database = mysql_url.rpartition("/")

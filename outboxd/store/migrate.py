@@ -117,7 +117,7 @@ def _lacks_mysql(connection: Connection, lane: Lane) -> str:
     if not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id")):
         return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
     if lane.is_ordered and lacks_order(connection, table, lane):
-        # Who has no right on it does not see it in information_schema either: asked itself, the server says which it is.
+        # Who has no right on it does not see it in information_schema. A look at it tells which of both is missing.
         connection.query(f"SELECT number FROM {PARTITION_TABLE} LIMIT 1")
         return _NO_PARTITIONS
     return "" if inspect(connection, "outboxd_lane") else "has no outboxd_lane beside it"

@@ -122,15 +122,18 @@ def _change(source: Source, given: Given, deed: Deed, do: Do) -> Response:
     lane = lane_named(source.config, wanted.lane)
     is_dry, is_all = fields.flag(given, "dry_run"), fields.flag(given, "all")
     with source.desks.session(source.config.database) as connection:
-        found = dead.look(connection, lane, wanted)
-        if not found.count and wanted.event_id is not None:
+        found = dead.look(connection, lane, wanted, deed)
+        again = dead.skipped_before(connection, lane, found)
+        if not (found.count or again) and wanted.event_id is not None:
             raise _none(connection, lane, found)
         if found.count > 1 and wanted.is_all and not (is_all or is_dry):
             raise fields.bad(f"no filter is given, and {found} match", 'give one, or "all": true to mean all of them')
         asked = publishers_of(source.config, lane) if deed is REPLAY else None
         says = dead.notes(found, asked, given.get("to") == "all") if found.count else []
         done = 0
-        if is_dry:
+        if again:
+            says.append(again)
+        elif is_dry:
             says.append(dead.would(deed, found, lane))
         elif not found.count:
             says.append(dead.nothing(connection, lane, found))

@@ -16,12 +16,15 @@ from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnava
 from outboxd.store import statements
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import verify
+from outboxd.store.migrations import PARTITION_TABLE
 
 CHECK_S = 5.0
 OK, FAILED, WARNING = "ok", "failed", "warning"
 
 NO_CHANGE = "UPDATE {table} SET lock_until_ms = lock_until_ms WHERE id = 0"
 """Primary key. No row has it; where nothing may be written it is refused all the same."""
+KEEP_NONE = f"UPDATE {PARTITION_TABLE} SET lock_until_ms = lock_until_ms WHERE lane = '' AND number = 0"
+"""The same for what an ordered lane writes beside its events."""
 _READ_ONLY = re.compile(r"\((1290|1792|1836)\)$")
 
 
@@ -112,6 +115,8 @@ def _try_to_write(connection: Connection, lane: Lane) -> None:
     connection.begin()
     try:
         connection.execute(statements.render(NO_CHANGE, connection.dialect, lane.name, lane.columns))
+        if lane.is_ordered:
+            connection.execute(KEEP_NONE)
     finally:
         connection.rollback()
 

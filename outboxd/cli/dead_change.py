@@ -11,7 +11,7 @@ from outboxd.cli.pause import who
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, agree, lane_option
 from outboxd.config.schema import Lane
 from outboxd.explain import dead
-from outboxd.explain.dead import BATCH, PURGE, REPLAY, SKIP, Matches, Wanted
+from outboxd.explain.dead import BATCH, PURGE, REPLAY, SKIP, Deed, Matches, Wanted
 from outboxd.explain.search import publishers_of
 from outboxd.store import desk
 from outboxd.store.connection import Connection
@@ -31,10 +31,10 @@ def _changing(command: Callable[..., int]) -> Callable[..., int]:
     return filters(_DRY(_YES(_JSON(command))))
 
 
-def _look(options: Options, lane: Lane, wanted: Wanted) -> Matches:
+def _look(options: Options, lane: Lane, wanted: Wanted, deed: Deed) -> Matches:
     """What stands there now. The session ends here: nobody knows how long a person takes to answer."""
     with options.connection() as connection:
-        return dead.look(connection, lane, wanted)
+        return dead.look(connection, lane, wanted, deed)
 
 
 @click.command(cls=Command)
@@ -50,7 +50,7 @@ def replay(
     Publishers that accepted an event are not asked again, unless --to all says so; those that refused it are.
     """
     lane, to_all = options.lane(wanted.lane), to == "all"
-    found = _look(options, lane, wanted)
+    found = _look(options, lane, wanted, REPLAY)
     if not found.count:
         return _nothing(options, lane, found, wants_json)
     _announce(dead.notes(found, publishers_of(options.config, lane), to_all), wants_json)
@@ -71,7 +71,7 @@ def replay(
 def purge(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json: bool) -> int:
     """Delete dead letters for good. Always asks first."""
     lane = options.lane(wanted.lane)
-    found = _look(options, lane, wanted)
+    found = _look(options, lane, wanted, PURGE)
     if not found.count:
         return _nothing(options, lane, found, wants_json)
     _announce(dead.notes(found, None), wants_json)
@@ -93,7 +93,7 @@ def skip(options: Options, wanted: Wanted, dry_run: bool, yes: bool, wants_json:
     """
     lane = options.lane(wanted.lane)
     dead.check_blocks(lane)
-    found = _look(options, lane, wanted)
+    found = _look(options, lane, wanted, SKIP)
     if not found.count:
         return _nothing(options, lane, found, wants_json)
     _announce(dead.notes(found, None), wants_json)
@@ -159,11 +159,12 @@ def _killed(lane: Lane, event: desk.Found, result: desk.Killed, wants_json: bool
 
 
 def _nothing(options: Options, lane: Lane, found: Matches, wants_json: bool) -> int:
-    """No dead letter: for one event that is a failure."""
+    """No dead letter: for one event that is a failure, unless that was done before."""
     with options.connection() as connection:
-        text = dead.nothing(connection, lane, found)
+        again = dead.skipped_before(connection, lane, found)
+        text = again or dead.nothing(connection, lane, found)
     _report(lane, found, 0, wants_json, text)
-    return EXIT_DONE if found.chosen.event_id is None else EXIT_FAILED
+    return EXIT_DONE if again or found.chosen.event_id is None else EXIT_FAILED
 
 
 def _announce(lines: Iterable[str], wants_json: bool) -> None:

@@ -69,7 +69,9 @@ class Wanted:
         chosen = (self.event_id, self.event_type, self.room, self.app, self.since, self.until, self.error)
         return all(value is None for value in chosen)
 
-    def filter(self, connection: Connection, lane: Lane, *, dead_by_now: bool = False) -> DeadFilter:
+    def filter(
+        self, connection: Connection, lane: Lane, *, dead_by_now: bool = False, unskipped: bool = False
+    ) -> DeadFilter:
         """For the store. Durations count from the database's time. dead_by_now: nothing that dies from now on, so that
         what is changed in the end is what was counted; one event that is named needs no such bound.
         """
@@ -86,6 +88,7 @@ class Wanted:
             until_ms=until_ms,
             error=self.error,
             limit=self.limit,
+            unskipped=unskipped,
         )
 
 
@@ -102,9 +105,9 @@ class Matches:
         return ("more than " if self.is_more else "") + words.counted(self.count, "dead letter")
 
 
-def look(connection: Connection, lane: Lane, wanted: Wanted) -> Matches:
-    """What stands there now, for a change of it."""
-    chosen = wanted.filter(connection, lane, dead_by_now=True)
+def look(connection: Connection, lane: Lane, wanted: Wanted, deed: Deed) -> Matches:
+    """What stands there now, for a change of it: that what the deed would change."""
+    chosen = wanted.filter(connection, lane, dead_by_now=True, unskipped=deed is SKIP)
     count, is_more = dead_count(connection, lane, chosen)
     newest = dead_list(connection, lane, chosen, LOOKED_AT)
     # Among very many dead letters the count may not have come to those that match.
@@ -143,6 +146,15 @@ def nothing(connection: Connection, lane: Lane, found: Matches) -> str:
         return text
     states = [event.status for event in desk.find(connection, lane, event_id, found.chosen.app)]
     return text + (f": event {event_id} is {', '.join(states)}" if states else f": there is no event {event_id}")
+
+
+def skipped_before(connection: Connection, lane: Lane, found: Matches) -> str:
+    """Where nothing is left to be skipped: that what was meant is skipped already; "" where that is not why."""
+    if found.count or not found.chosen.unskipped:
+        return ""
+    count, is_more = dead_count(connection, lane, replace(found.chosen, unskipped=False))
+    those = Matches(found.chosen, count, is_more, [])
+    return f"already skipped: {those} of {lane.name}; nothing was changed" if count else ""
 
 
 def notes(found: Matches, publishers: Mapping[str, PublisherSettings] | None, to_all: bool = False) -> list[str]:

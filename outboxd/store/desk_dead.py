@@ -5,7 +5,7 @@ They are read in windows of the index on due_at_ms, so that no statement lasts, 
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from outboxd.config.schema import Lane
 from outboxd.store.api import SKIPPED
@@ -23,6 +23,7 @@ _ABOVE_ALL = 2**63 - 1
 class DeadFilter:
     """Which dead letters; None: any. event_type: `*` stands for anything. error: a part of last_error, case ignored.
     since_ms (included) to until_ms (not): when it died, UTC epoch milliseconds. limit: of how many at the most.
+    unskipped: only those that nobody has skipped.
     """
 
     event_id: str | None = None
@@ -33,6 +34,7 @@ class DeadFilter:
     until_ms: int | None = None
     error: str | None = None
     limit: int | None = None
+    unskipped: bool = False
 
 
 def dead_list(
@@ -111,8 +113,10 @@ def purge(connection: Connection, lane: Lane, wanted: DeadFilter, *, batch: int 
 
 
 def skip(connection: Connection, lane: Lane, wanted: DeadFilter, *, batch: int = 500) -> Iterator[int]:
-    """Let rooms go on behind dead letters, which stay; yields how many, after every chunk. Again: the same."""
-    desk = Desk(connection, lane)
+    """Let rooms go on behind dead letters, which stay; yields how many, after every chunk. What was skipped before
+    is left alone.
+    """
+    desk, wanted = Desk(connection, lane), replace(wanted, unskipped=True)
     for chunk in _chunks(desk, wanted, batch):
         yield desk.execute("skip", {**_params(desk, wanted), "mark": SKIPPED}, [row_id for row_id, _ in chunk])
 
@@ -153,6 +157,7 @@ def _params(desk: Desk, wanted: DeadFilter) -> dict[str, object]:
         "app": wanted.app,
         "since": wanted.since_ms,
         "until": wanted.until_ms,
+        "unskipped": int(wanted.unskipped),
         "error": None if wanted.error is None else f"%{_escaped(wanted.error)}%",
     }
 

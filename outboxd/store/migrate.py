@@ -23,7 +23,7 @@ from outboxd.store.migrate_sqlite import (
     version_of,
 )
 from outboxd.store.migrate_table import indexes_for, inspect, lacks_order, server_of
-from outboxd.store.migrations import BOOKKEEPING, VERSION, columns_for, load, refuse_newer, theirs
+from outboxd.store.migrations import BOOKKEEPING, PARTITION_TABLE, VERSION, columns_for, load, refuse_newer, theirs
 
 REMEDY = "run `outboxd init-db`"
 LONGEST_STATEMENT_S = 86400.0
@@ -117,6 +117,8 @@ def _lacks_mysql(connection: Connection, lane: Lane) -> str:
     if not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id")):
         return f"has no unique index of {theirs(lane, 'app_code')} and {theirs(lane, 'event_id')}"
     if lane.is_ordered and lacks_order(connection, table, lane):
+        # Who has no right on it does not see it in information_schema. A look at it tells which of both is missing.
+        connection.query(f"SELECT number FROM {PARTITION_TABLE} LIMIT 1")
         return _NO_PARTITIONS
     return "" if inspect(connection, "outboxd_lane") else "has no outboxd_lane beside it"
 

@@ -61,7 +61,7 @@ def test_what_a_count_did_not_come_to_is_found_all_the_same(
         lane=None, event_id=None, event_type=None, room="wanted", app=None, since=None, until=None, error=None,
         limit=None,
     )  # fmt: skip
-    found = explain_dead.look(table.connection, lane, wanted)
+    found = explain_dead.look(table.connection, lane, wanted, explain_dead.REPLAY)
     assert (found.count, found.is_more, str(found)) == (1, True, "more than 1 dead letter")
 
 

@@ -114,7 +114,7 @@ def test_a_second_run_leaves_leased_partitions_alone(database: Database) -> None
     [
         ("{drop_index}", "has no index.* (rooms|room_partition and due_at_ms): run `outboxd init-db`"),
         ("DELETE FROM outboxd_partition WHERE number = 63", "has not all of its rows in outboxd_partition: run `outb"),
-        ("DROP TABLE outboxd_partition", "has not all of its rows in outboxd_partition: run `outboxd init-db`"),
+        ("DROP TABLE outboxd_partition", "outboxd_partition.* run `outboxd init-db`"),
     ],
 )
 def test_what_order_needs_and_is_missing_is_refused(database: Database, change: str, message: str) -> None:

@@ -44,6 +44,10 @@ def test_a_blocked_room_is_counted_and_let_go_on(running: Running, table: Table)
     assert (status_of(table, "x3"), table.row("x3")["next_retry_at_ms"]) == ("failed", -1)
     line = running.daemon.admin_lines("admin_changed")[-1]
     assert (line["by"], line["what"]) == ("token_file", "1 dead letter of room_outbox skipped")
+    again = ok(running.token.post("/api/dead/skip", {"event_id": "x3"}))
+    assert (again["done"], again["left"]) == (0, 0)
+    assert again["says"] == ["already skipped: 1 dead letter of room_outbox; nothing was changed"]
+    assert running.daemon.admin_lines("admin_changed")[-1] == line
     wait_for(lambda: blocked(running) == 1, 20, "the number to be looked up")
     assert ok(running.owner.get("/api/dead/x3"))["events"][0]["skipped"] is True
 

@@ -80,13 +80,24 @@ def test_the_documented_rights_are_enough_to_migrate_an_older_table(users: dict[
     assert users["outboxd_ops"]("explain", "e1", "--json").json["events"][0]["state"] == "delivered"
 
 
-def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, Cli], mysql_url: str) -> None:
-    """To make what it needs in a table that is there, to look at its rooms, and to let one go on."""
+def order_rooms(users: dict[str, Cli]) -> None:
+    """In everybody's configuration."""
     for cli in users.values():
         assert cli.config is not None
         worker = "outbox_worker:\n  ordering: room\n  on_dead: block\n"
         text = cli.config.read_text(encoding="utf-8").replace("outbox_worker:\n", worker)
         cli.config.write_text(text, encoding="utf-8")
+
+
+def name_of(cli: Cli, user: str) -> str:
+    """At the server."""
+    assert cli.config is not None
+    return str(re.findall(rf"{user}_[0-9a-f]{{8}}", cli.config.read_text(encoding="utf-8"))[0])
+
+
+def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, Cli], mysql_url: str) -> None:
+    """To make what it needs in a table that is there, to look at its rooms, and to let one go on."""
+    order_rooms(users)
     assert "room_outbox: migrated, it has version 1" in users["outboxd_init"]("init-db").ok()
     people = users["outboxd_ops"]
     for name in ("e1", "e2"):
@@ -97,9 +108,35 @@ def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, C
     people("dead", "skip", "e1", "--yes").ok()
     people("check").ok()
     server, _, database = mysql_url.rpartition("/")
-    user = re.findall(r"outboxd_[0-9a-f]{8}", (users["outboxd"].config or Path()).read_text(encoding="utf-8"))[0]
+    user = name_of(users["outboxd"], "outboxd")
     daemons = f"mysql://{user}:secret-{user}@{server.partition('@')[2]}/{database}"
     execute(daemons, "UPDATE outboxd_partition SET lock_until_ms = 1")
+
+
+@pytest.mark.parametrize(
+    ("user", "command", "right"),
+    [
+        ("outboxd", "run", "SELECT, UPDATE"),
+        ("outboxd", "check", "SELECT, UPDATE"),
+        ("outboxd_ops", "check", "SELECT, UPDATE"),
+        ("outboxd", "check", "UPDATE"),
+    ],
+)
+def test_a_right_on_partitions_that_is_missing_is_named(
+    user: str, command: str, right: str, users: dict[str, Cli], mysql_url: str
+) -> None:
+    """Told to run `init-db` instead, a person would learn there that nothing is to do; told nothing, he would learn it
+    from workers that end at their first claim."""
+    order_rooms(users)
+    users["outboxd_init"]("init-db").ok()
+    server, _, database = mysql_url.rpartition("/")
+    execute(server, f"REVOKE {right} ON {database}.outboxd_partition FROM '{name_of(users[user], user)}'@'%'")
+    shown = users[user](command)
+    said = shown.out + shown.err
+    assert shown.status == 1
+    assert re.search(rf"{right.partition(',')[0]} command denied to user .*outboxd_partition.*\(1142\)", said), said
+    assert "docs/operations.md lists the grants" in said
+    assert "init-db" not in said
 
 
 def test_who_only_looks_needs_to_read_only(users: dict[str, Cli]) -> None:
@@ -127,9 +164,7 @@ def test_a_server_that_is_read_only_fails_the_check(users: dict[str, Cli], mysql
 
 def test_a_right_to_write_that_is_missing_fails_the_check(users: dict[str, Cli], mysql_url: str) -> None:
     """SELECT alone lets the daemon connect, and then fails at the first claim."""
-    config = users["outboxd"].config
-    assert config is not None
-    user = re.findall(r"outboxd_[0-9a-f]{8}", config.read_text(encoding="utf-8"))[0]
+    user = name_of(users["outboxd"], "outboxd")
     server, _, database = mysql_url.rpartition("/")
     execute(server, f"REVOKE UPDATE ON {database}.room_outbox FROM '{user}'@'%'")
     said = users["outboxd"]("check").out

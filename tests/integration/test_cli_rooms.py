@@ -132,7 +132,10 @@ def test_a_blocked_room_is_counted_skipped_and_free(cli: Cli, table: Table) -> N
     assert cli("dead", "skip", "e0").ok() == "1 dead letter of room_outbox skipped\n"
     assert table.row("e0") == {**before, "next_retry_at_ms": -1}
     again = cli("dead", "skip", "e0", "--app", "app", "--lane", "room_outbox", "--yes", "--json").json
-    assert again == {"lane": "room_outbox", "matched": 1, "matched_is_lower_bound": False, "done": 1}
+    assert again == {"lane": "room_outbox", "matched": 0, "matched_is_lower_bound": False, "done": 0}
+    for more in ("e0", "--dry-run"):
+        said = cli("dead", "skip", more).ok()
+        assert said == "already skipped: 1 dead letter of room_outbox; nothing was changed\n"
     assert "behind a dead letter" not in cli("status").ok()
     assert "(skipped) HTTP 422" in cli("dead", "list").ok()
     assert cli("dead", "list", "--json").json["events"][0]["skipped"] is True

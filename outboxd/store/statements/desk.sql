@@ -93,6 +93,7 @@ WHERE id IN ({ids}) AND status = 'failed' AND {wanted} ORDER BY id
 (:event IS NULL OR event_id = :event) AND (:type IS NULL OR {type_matches}) AND (:room IS NULL OR room_id = :room)
 AND (:app IS NULL OR app_code = :app) AND (:since IS NULL OR updated_at_ms >= :since)
 AND (:until IS NULL OR updated_at_ms < :until) AND (:error IS NULL OR last_error LIKE :error ESCAPE '!')
+AND (:unskipped = 0 OR next_retry_at_ms >= 0)
 
 -- name: replay
 -- Primary key; published_to as it was read, so that nobody who accepted the event since is asked again.

@@ -10,26 +10,8 @@ from bisect import insort
 from collections.abc import Iterable, Sequence
 
 from outboxd.event import Event
-from outboxd.relay.room import (
-    DUE,
-    FOREVER_S,
-    NUMBER,
-    PAYLOAD,
-    SIZE,
-    UNSURE,
-    WAITING,
-    Blocker,
-    Entry,
-    Key,
-    Room,
-    Row,
-    blocker_after,
-    blocker_of,
-    id_of,
-    is_delayed,
-    is_open,
-    key_of,
-)
+from outboxd.relay import room as at
+from outboxd.relay.room import Blocker, Entry, Key, Room, Row
 from outboxd.relay.waits import Waits
 from outboxd.store.api import FRESH, RELEASED, Settlement
 
@@ -59,33 +41,33 @@ class Rooms:
     def note(self, row: Row, now_s: float) -> bool:
         """An open row; False if it was known."""
         row_id = row[0]
-        if row_id in self._known or is_delayed(row):
+        if row_id in self._known or at.is_delayed(row):
             return False
         room = self._room(row)
-        blocker = blocker_of(row, now_s)
+        blocker = at.blocker_of(row, now_s)
         if blocker is None:
-            self._ready(room, Entry(row_id, row[SIZE], row))
+            self._ready(room, Entry(row_id, row[at.SIZE], row))
         else:
             self._block(room, row_id, blocker)
         return True
 
     def _room(self, row: Row) -> Room:
-        key = key_of(row)
+        key = at.key_of(row)
         room = self._rooms.get(key)
         if room is None:
-            room = self._rooms[key] = Room(key, row[NUMBER])
+            room = self._rooms[key] = Room(key, row[at.NUMBER])
         return room
 
     def _ready(self, room: Room, entry: Entry) -> None:
         ready, (row_id, _, row) = room.ready, entry  # what is no fresh row is not read again with the rest of its room
-        if row is not None and row[DUE] == FRESH and self._is_left(room, row_id):
+        if row is not None and row[at.DUE] == FRESH and self._is_left(room, row_id):
             return
-        if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
+        if row is not None and (row[at.PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
             entry = entry._replace(row=None)
         if not ready or row_id > ready[-1].id:
             ready.append(entry)
         else:
-            insort(ready, entry, key=id_of)
+            insort(ready, entry, key=at.id_of)
         self.ready_count += 1
         self.payload_count += entry.row is not None
         self._known[row_id] = self._rooms[room.key] = room
@@ -207,7 +189,7 @@ class Rooms:
             room = self._known.get(row_id)
             if room is None:
                 continue
-            self._block(room, row_id, Blocker(UNSURE, FOREVER_S, self._take_out(room, row_id)))
+            self._block(room, row_id, Blocker(at.UNSURE, at.FOREVER_S, self._take_out(room, row_id)))
 
     def owed(self, event: Event, settlement: Settlement, now_s: float) -> None:
         """An event that was held is about to be settled so; it stays known until that is written, since its row would
@@ -221,7 +203,7 @@ class Rooms:
             del self._known[event.id]  # if it becomes ours again, it is read as what the table says
         elif settlement.status == RELEASED:
             self._ready(room, Entry(event.id, len(event.envelope), None))
-        elif (blocker := blocker_after(settlement, len(event.envelope), self._blocks, now_s)) is not None:
+        elif (blocker := at.blocker_after(settlement, len(event.envelope), self._blocks, now_s)) is not None:
             self._block(room, event.id, blocker)
         if room.is_empty:
             self._queue(room)
@@ -241,7 +223,7 @@ class Rooms:
         room = self._known.get(event.id)
         if room is not None and room.held:
             room.held -= 1
-            self._block(room, event.id, Blocker(UNSURE, FOREVER_S, 0))
+            self._block(room, event.id, Blocker(at.UNSURE, at.FOREVER_S, 0))
 
     def number_of(self, row_id: int) -> int | None:
         """The partition of a row that is known."""
@@ -253,7 +235,7 @@ class Rooms:
         """What waited long enough is ready; leases that are over are looked at."""
         for row_id in self.waits.over(now_s):
             room = self._known[row_id]
-            if room.blockers[row_id].why == WAITING:
+            if room.blockers[row_id].why == at.WAITING:
                 self._is_due(room, row_id)
             else:
                 self.waits.unsure.add(row_id)
@@ -262,7 +244,7 @@ class Rooms:
         """Those that waited for their next try need not any more."""
         for row_id in ids:
             room = self._known.get(row_id)
-            if room is not None and row_id in room.blockers and room.blockers[row_id].why == WAITING:
+            if room is not None and row_id in room.blockers and room.blockers[row_id].why == at.WAITING:
                 self._is_due(room, row_id)
 
     def _is_due(self, room: Room, row_id: int) -> None:
@@ -295,7 +277,7 @@ class Rooms:
                 self._unblock(room, row_id)
             self.waits.unsure.discard(row_id)
         for row in rows:
-            if row[NUMBER] in self.owned and is_open(row, self._blocks):
+            if row[at.NUMBER] in self.owned and at.is_open(row, self._blocks):
                 self.note(row, now_s)
 
     def forget(self, numbers: frozenset[int] | None = None) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from outboxd.store.api import FRESH
 from tests.services.costs import COUNTERS, counters
 from tests.services.daemon import Daemon, write_config
 from tests.services.lanes import Table, event, table_of

@@ -121,5 +121,3 @@ def test_behind_a_failure_nothing_of_its_room_is_handed_over(client: Blocking, c
     assert client.batches == [[first], [other]]
     chained.submit(first, time.monotonic() + 30)
     assert collect(chained, 1) == [(first, DELIVERED)]
-    assert not chained._out
-    assert not chained._failed

@@ -95,18 +95,20 @@ def enqueue(
     unrung = "" if delay else _ring(options.config.redis.url, lane)
     if wants_json:
         show.as_json({"lane": lane.name, "id": row_id, "event_id": event.event_id, "app_code": app_code})
+        if unrung:
+            click.echo(unrung, err=True)
     else:
         due = f", due in {words.lasting(delay)}" if delay else ""
-        show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}{unrung}")
+        show.line(f"enqueued event {event.event_id} in {lane.name} (id {row_id}){due}{unrung and ', '}{unrung}")
 
 
 def _ring(url: str | None, lane: Lane) -> str:
-    """Tell the lane's workers; what is to be said if that fails, which costs nothing but time."""
+    """Tell the lane's workers; why that failed, if it did, which costs nothing but time."""
     if url is not None:
         try:
             ring_at(url, lane.name)
-        except PublisherError:
-            return ", the doorbell could not be rung"
+        except PublisherError as error:
+            return f"the doorbell could not be rung: {error}"
     return ""
 
 

@@ -22,7 +22,7 @@ def ring_at(url: str, lane: str) -> int:
     try:
         heard = redis.publish(channel(lane), "1")
     except (RedisError, OSError) as error:
-        raise PublisherError(f"redis.url: {_text(error)}") from error
+        raise PublisherError(_why(error, "the user of redis.url", "+publish", lane)) from error
     finally:
         redis.close()
     return int(str(heard))
@@ -40,15 +40,16 @@ def listen_at(url: str, lanes: list[Lane]) -> str:
             with subscribed(url, lane.name):
                 continue
         except (RedisError, OSError, SubscriptionError) as error:
-            why = f"redis.url: {_text(error)}"
-            if "NOPERM" in why or "permission" in why:
-                why += f"; the daemon's user needs +subscribe +ping &{channel(lane.name)}"
+            why = _why(error, "the daemon's user", "+subscribe +ping", lane.name)
             raise PublisherError(f"{why}: until then events wait for the next look, up to poll_interval") from error
     return f"redis answers, and lets us listen to {', '.join(channel(lane.name) for lane in lanes) or 'no lane'}"
 
 
-def _text(error: Exception) -> str:
-    return clip(redact(str(error) or type(error).__name__), 300)
+def _why(error: Exception, user: str, commands: str, lane: str) -> str:
+    text = clip(redact(str(error) or type(error).__name__), 300)
+    if "NOPERM" in text or "permission" in text:
+        text += f"; {user} needs {commands} &{channel(lane)}"
+    return f"redis.url: {text}"
 
 
 @click.command(cls=Command)

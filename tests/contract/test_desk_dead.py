@@ -101,6 +101,17 @@ def test_dead_letters_are_filtered(table: Table, lane: Lane, wanted: DeadFilter,
     assert {number for row_id, number in letters.items() if table.status(row_id) == "pending"} == numbers
 
 
+@pytest.mark.parametrize("column", ["room_id", "app_code", "event_type", "event_id"])
+@pytest.mark.parametrize("wanted", ["x", "x "])
+def test_spaces_at_the_end_make_another_name(table: Table, lane: Lane, column: str, wanted: str) -> None:
+    """MySQL compares as if both were padded; a purge of one room must not delete what is another's."""
+    for number, value in enumerate(("x", "x ", "x  ")):
+        dead(table, **{"event_id": f"e{number}", "app_code": f"app{number}", column: value})
+    chosen = DeadFilter(**{{"room_id": "room", "app_code": "app"}.get(column, column): wanted})  # type: ignore[arg-type]
+    assert [getattr(found, column) for found in dead_list(table.connection, lane, chosen)] == [wanted]
+    assert sum(purge(table.connection, lane, chosen)) == 1
+
+
 def test_a_replayed_event_starts_anew_under_its_own_id(table: Table, lane: Lane) -> None:
     """Receivers dedupe by event_id, so it stays; who accepted it is not asked again, who refused it is."""
     row_id = dead(table, event_id="e", published_to="bus,!im,log", claim_token=77, next_retry_at_ms=5)

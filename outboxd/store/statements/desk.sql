@@ -90,8 +90,11 @@ WHERE id IN ({ids}) AND status = 'failed' AND {wanted} ORDER BY id
 
 -- name: wanted
 -- Not a statement: what a filter asks of a dead letter, for {wanted}. NULL: anything. last_error says what it died of.
-(:event IS NULL OR event_id = :event) AND (:type IS NULL OR {type_matches}) AND (:room IS NULL OR room_id = :room)
-AND (:app IS NULL OR app_code = :app) AND (:since IS NULL OR updated_at_ms >= :since)
+-- Lengths, too: MySQL takes names for equal that differ in spaces at their ends.
+(:event IS NULL OR event_id = :event AND LENGTH(event_id) = LENGTH(:event))
+AND (:room IS NULL OR room_id = :room AND LENGTH(room_id) = LENGTH(:room))
+AND (:app IS NULL OR app_code = :app AND LENGTH(app_code) = LENGTH(:app))
+AND (:type IS NULL OR {type_matches}) AND (:since IS NULL OR updated_at_ms >= :since)
 AND (:until IS NULL OR updated_at_ms < :until) AND (:error IS NULL OR last_error LIKE :error ESCAPE '!')
 AND (:unskipped = 0 OR next_retry_at_ms >= 0)
 

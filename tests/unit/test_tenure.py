@@ -187,6 +187,8 @@ def test_what_was_released_for_a_worker_that_ended_meanwhile_is_taken(table: tup
     workers.join()
     workers.live[1].tick(workers.partitions, 1.0, ())
     workers.leave(1)
+    workers.round()
+    assert workers.shares == [PARTITIONS // 2]
     workers.settle()
     assert workers.shares == [PARTITIONS]
 

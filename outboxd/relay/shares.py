@@ -41,9 +41,13 @@ def next_step(
     ]  # fmt: skip
     shuffle(free)  # workers that start together should not want the same ones
     acquire = free[: max(0, most - len(own))]
-    acquire += [number for number in free if number in abandoned and number not in acquire]
-    lacks = least - len(own) - len({*acquire, *asked})
-    ask = _of_the_richest(partitions, worker_id, lacks, least, shuffle) if lacks > 0 else []
+    # Also those that somebody wished for who is gone by now.
+    idle = [one.number for one in partitions if one.lease_ms <= 0 and one not in own and one.number in abandoned]
+    acquire += [number for number in idle if number not in acquire]
+    have = len(own) + len({*acquire, *asked})
+    ask = _of_the_richest(partitions, worker_id, least - have, least, shuffle)
+    if not ask and have < most:  # whoever has more than anybody should gives it away, too
+        ask = _of_the_richest(partitions, worker_id, most - have, most, shuffle)
     leave = [one.number for one in own if one.wanted_ms > 0 and one.wanted_by != worker_id]
     return Step(tuple(acquire), tuple(ask), tuple(leave[: max(0, len(own) - least)]))
 

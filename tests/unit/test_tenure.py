@@ -177,3 +177,33 @@ def test_workers_that_never_come_leave_no_partition_without_an_owner(table: tupl
     workers.now_s += ABANDONED_S
     workers.round()
     assert workers.shares == [PARTITIONS]
+
+
+def test_what_was_released_for_a_worker_that_ended_meanwhile_is_taken(table: tuple[Partitions, Connection]) -> None:
+    """G1: its wish stands for the length of a lease; nobody relays those partitions until they are taken."""
+    workers = start(table, 1)
+    workers.join()
+    workers.settle()
+    workers.join()
+    workers.live[1].tick(workers.partitions, 1.0, ())
+    workers.leave(1)
+    workers.round()
+    assert workers.shares == [PARTITIONS // 2]
+    workers.settle()
+    assert workers.shares == [PARTITIONS]
+
+
+def test_who_has_more_than_his_share_gives_away_though_nobody_has_too_little(
+    table: tuple[Partitions, Connection],
+) -> None:
+    """64 among 5: 16, 12, 12, 12 and 12 is not fair."""
+    workers = start(table, 1)
+    for number, share in enumerate((16, 12, 12, 12, 12)):
+        workers.join()
+        begin = 0 if not number else 4 + 12 * number
+        tenure = workers.live[-1]
+        name = f"n/w-{tenure.owner - 1000}"
+        numbers = range(begin, begin + share)
+        tenure.numbers = workers.partitions.acquire(numbers, name, tenure.owner, round(LEASE_S * 1000), "")
+    workers.check()
+    workers.settle()

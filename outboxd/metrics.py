@@ -62,7 +62,10 @@ FAILED_EVENTS = Metric(
     "outboxd_failed_events", GAUGE, "Dead letters in the table; at most 100,000 are counted.", ("lane",)
 )
 BLOCKED_ROOMS = Metric(
-    "outboxd_blocked_rooms", GAUGE, "Rooms that wait behind a dead letter, in lanes with on_dead: block.", ("lane",)
+    "outboxd_blocked_rooms",
+    GAUGE,
+    "Rooms with a dead letter in front that nobody has decided about, in lanes with on_dead: block.",
+    ("lane",),
 )
 IN_FLIGHT_EVENTS = Metric("outboxd_in_flight_events", GAUGE, "Events that workers hold.", ("lane",))
 BREAKER_OPEN = Metric(

@@ -104,8 +104,8 @@ def _blocked(lane: Lane, seen: desk.Overview) -> str:
     count = seen.blocked_rooms or 0
     more = "+" if "blocked_rooms" in seen.capped else ""
     return (
-        f"{lane.name}: {count:,}{more} {'room waits' if count == 1 else 'rooms wait'} behind a dead letter: replay it, "
-        f"purge it, or `outboxd dead skip EVENT_ID --lane {lane.name}`"
+        f"{lane.name}: {count:,}{more} {'room has' if count == 1 else 'rooms have'} a dead letter in front that nobody "
+        f"has decided about: replay it, purge it, or `outboxd dead skip EVENT_ID --lane {lane.name}`"
     )
 
 

@@ -49,7 +49,8 @@ class Overview:
     later. retrying: retryable, due or waiting. capped: the classes whose range was not read to its end, so that the
     number is a lower bound. oldest_age_ms: since when the oldest event waits that could have been published, None if
     none does; events with unknown creation are left out. next_due_ms: of what waits for its time. blocked_rooms: rooms
-    that wait behind one of the oldest COUNT_CAP dead letters; None: no room of the lane waits for a dead letter.
+    of the oldest COUNT_CAP dead letters that nobody has skipped, whether or not anything follows them; None: no room of
+    the lane waits for a dead letter.
     """
 
     now_ms: int

@@ -104,7 +104,7 @@ def test_the_documented_rights_are_enough_for_an_ordered_lane(users: dict[str, C
         people(*NEW, name, "{}").ok()
     people("dead", "kill", "e1", "--yes").ok()
     assert people("explain", "e2", "--json").json["events"][0]["room"]["front"]["event_id"] == "e1"
-    assert "1 room waits" in people("status").ok()
+    assert "1 room has a dead letter in front" in people("status").ok()
     people("dead", "skip", "e1", "--yes").ok()
     people("check").ok()
     server, _, database = mysql_url.rpartition("/")

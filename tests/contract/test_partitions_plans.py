@@ -90,7 +90,9 @@ def check_sqlite(name: str, lines: Sequence[tuple[object, ...]]) -> None:
 
 def check_mysql(name: str, lines: Sequence[tuple[object, ...]]) -> None:
     """By the index, as a range, in its order."""
-    assert {LANE, "outboxd_partition"} & {str(line[0]) for line in lines}, f"{name} is not planned: {lines}"
+    is_planned = {LANE, "outboxd_partition"} & {str(line[0]) for line in lines}
+    # The end of an index is looked up while the server plans.
+    assert is_planned or str(lines[0][3]) == "Select tables optimized away", f"{name} is not planned: {lines}"
     for where, kind, key, extra in lines:
         if where == LANE:
             assert key == ("rooms" if name in BY_ROOMS else "PRIMARY"), f"{name}: {lines}"

@@ -64,6 +64,7 @@ BRIDGE_STOPPED = "bridge_stopped"
 BRIDGE_RESUMED = "bridge_resumed"
 SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
 SUBSCRIPTION_AVAILABLE = "subscription_available"
+NODE_ID_SHARED = "node_id_shared"
 DOORBELL_UNAVAILABLE = "doorbell_unavailable"
 DOORBELL_AVAILABLE = "doorbell_available"
 LANE_PAUSED = "lane_paused"
@@ -121,6 +122,8 @@ EVENTS: Mapping[str, str] = {
     BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
     SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
     SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",
+    NODE_ID_SHARED: "another process has `partitions` of the ordered lane under this worker's very name: two daemons "
+    "have the same `node_id`, and order is not certain; give each node its own and restart it",
     DOORBELL_UNAVAILABLE: "a worker cannot listen to the lane's doorbell at Redis: events wait for its next look, at "
     "most `poll_interval`; tried again with growing pauses",
     DOORBELL_AVAILABLE: "a worker listens to the lane's doorbell again",

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Iterable, Sequence
 
+from outboxd import log
 from outboxd.relay.shares import next_step
 from outboxd.store.api import Ownership, Partitions
 
@@ -29,6 +30,7 @@ class Tenure:
         self._kept_s = 0.0
         self._free_since_s: dict[int, float] = {}
         self._is_first = True
+        self._is_shared = False
 
     def connected(self, partitions: Partitions, now_s: float) -> None:
         """On a new session: what is still ours is ours, and a look at the rest is due."""
@@ -54,6 +56,8 @@ class Tenure:
         """Take, ask and leave. in_hand: partitions of which something is claimed and not settled: they cannot be left
         yet."""
         table = partitions.owners()
+        if not self._is_first:
+            self._look_for_namesake(table)
         # Those whose acquisition got no answer: nobody else takes them.
         forgotten = {one.number for one in table if one.token == self.owner} - self.numbers
         if forgotten:
@@ -83,6 +87,16 @@ class Tenure:
             self.leaving -= frozenset(left)
         is_settled = not (acquire or step.ask or step.leave) and bool(self.numbers)
         self.tick_at_s = now_s + (TICK_S if is_settled else TICK_S / 4) * random.uniform(0.9, 1.1)
+
+    def _look_for_namesake(self, table: Sequence[Ownership]) -> None:
+        """What its own last life had is taken at the first tick; who has any under its name after that, lives."""
+        theirs = [
+            one.number for one in table
+            if one.worker_id == self._worker_id and one.token != self.owner and one.lease_ms > 0
+        ]  # fmt: skip
+        if theirs and not self._is_shared:
+            log.warning(log.NODE_ID_SHARED, partitions=len(theirs))
+        self._is_shared = bool(theirs)
 
     def _with_former(self, table: Sequence[Ownership], acquire: tuple[int, ...]) -> list[int]:
         """At the start also those of this worker's own last life: it is over, so nobody writes to them any more."""

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from outboxd import log
 from outboxd.errors import StoreConflict, StoreUnavailable
 from outboxd.event import CONNECT, blameless
+from outboxd.relay import tenure
 from outboxd.relay.room import Row
 from tests.services.lanes import Table, event, table_of
 from tests.services.ordered_source import OrderedRelay, config_of
@@ -185,3 +187,49 @@ def payloads(relay: OrderedRelay) -> list[Row]:
     """Rows that are in memory with their payload, and not claimed."""
     rooms = relay.source._rooms._rooms.values()
     return [entry.row for room in rooms for entry in room.ready if entry.row is not None]
+
+
+def test_a_second_daemon_of_the_same_node_id_is_told_once(
+    table: Table, relays: Relays, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each takes the other for its own last life, whose rooms it may have at once; nobody would look for that. A last
+    life that is over is nothing to speak of."""
+    monkeypatch.setattr(tenure, "TICK_S", 0.2)
+
+    def said() -> list[object]:
+        return [record.fields for record in caplog.records if record.msg == log.NODE_ID_SHARED]  # type: ignore[attr-defined]
+
+    first = relays()
+    first.until(lambda: owners(table) == 1, "the first to have all partitions")
+    second = relays()
+    look_often(monkeypatch, second, 3)
+    assert said() == []
+    look_often(monkeypatch, first, 3)
+    assert said() == [{"partitions": 64}]
+    second.source.end(second.store)
+    first.until(lambda: owners(table) == 1, "the first to have them again")
+    look_often(monkeypatch, first, 3)
+    look_often(monkeypatch, relays(), 1)
+    look_often(monkeypatch, first, 3)
+    assert said() == [{"partitions": 64}] * 2
+
+
+def owners(table: Table) -> int:
+    """How many have partitions, 0 as long as any is free."""
+    sql = "SELECT token FROM outboxd_partition WHERE lane = :lane"
+    tokens = {int(token) for (token,) in table.connection.query(sql, {"lane": table.name})}
+    return 0 if 0 in tokens else len(tokens)
+
+
+def look_often(monkeypatch: pytest.MonkeyPatch, relay: OrderedRelay, times: int) -> None:
+    """Until it has looked so often at who has the partitions, and acted on it."""
+    partitions = relay.store.partitions
+    assert partitions is not None
+    usual, looks = partitions.owners, list[float]()
+
+    def counted() -> object:
+        looks.append(time.monotonic())
+        return usual()
+
+    monkeypatch.setattr(partitions, "owners", counted)
+    relay.until(lambda: len(looks) >= times, "its looks")

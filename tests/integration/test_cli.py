@@ -83,7 +83,7 @@ def test_without_anything_the_help_is_shown(tmp_path: Path) -> None:
         ("dead", "list", "--limit", "0"),
         ("dead", "list", "--limit", "9" * 30),
         ("dead", "kill"),
-        ("dead", "skip"),
+        ("dead", "forget"),
         ("enqueue", "--type", "T", "--room", "r", "--delay", "soon", "{}"),
         ("enqueue", "--type", "T", "--room", "r", "no json"),
         ("enqueue", "--type", "T", "--room", "r", "[" * 50_000 + "]" * 50_000),

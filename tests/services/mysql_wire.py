@@ -14,6 +14,7 @@ _SQL_STATES = {1205: "HY000", 1213: "40001"}
 _TEXT = re.compile(r"'((?:[^'\\]|\\.|'')*)'", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_]+")
 _NUMBERS = re.compile(r"-?\b\d[\d.]*\b(?:,\s*-?\d+)*")
+_ROWS = re.compile(r"\((?:`\w+` BETWEEN N AND N OR )*`\w+` IN \(N\)\)")
 
 
 def take_packet(received: bytearray) -> bytes | None:
@@ -47,9 +48,9 @@ def statement_of(sent: bytes) -> str | None:
 
 def normalised(text: str) -> str:
     """A statement without what differs from one time to the next: on one line, N for a number or a list of them, 'S'
-    for a text that is not a single word."""
+    for a text that is not a single word, {rows} for rows that are named by ranges of ids and by single ones."""
     text = _TEXT.sub(lambda found: found[0] if _WORD.fullmatch(found[1]) else "'S'", text)
-    return " ".join(_NUMBERS.sub("N", text).split())
+    return _ROWS.sub("{rows}", " ".join(_NUMBERS.sub("N", text).split()))
 
 
 def error(number: int, sequence: int) -> bytes:

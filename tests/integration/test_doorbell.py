@@ -181,8 +181,9 @@ def test_the_rights_that_the_documentation_lists_are_enough(own_redis: RedisServ
     commands = re.findall(r"^redis-cli (ACL SETUSER .*)$", document, re.MULTILINE)
     with contextlib.closing(client(own_redis.url)) as redis:
         for command in commands:
-            redis.execute_command(*shlex.split(command))
-    listening, ringing = (own_redis.url.replace("//", f"//{user}:secret@") for user in ("outboxd", "producer"))
+            # Not as it stands there: what was once a password is hidden from every text of this process.
+            redis.execute_command(*shlex.split(command.replace(">secret", ">let-me-ring")))
+    listening, ringing = (own_redis.url.replace("//", f"//{user}:let-me-ring@") for user in ("outboxd", "producer"))
     bell = Doorbell(listening, LANE)
     try:
         assert hears(bell)

@@ -148,7 +148,7 @@ class OrderedFanout(Fanout):
             if not gone and key not in lines:
                 continue
             taken += gone
-            self._finished += [(item, BEHIND) for item in line.queue if item not in gone]
+            self._finished += [(item, BEHIND) for item in line.queue if keep is not None and keep(item)]
             self.queued -= len(line.queue)
             line.queue.clear()
             if not line.out:

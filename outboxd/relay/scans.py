@@ -11,19 +11,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from outboxd.relay.planner import SWEEP_MOST_S, SWEEP_SHARE, TRAIL_S
 from outboxd.store.api import FRESH, ZERO, Floors
 
 Row = tuple[Any, ...]
 
-TRAIL_S = 0.25
-"""So long after a higher id a lower one may be committed and is still found by the next look."""
 LATE_S = 10.0
 STEP_S = 0.05
 FEW, BRIEF_S = 2000, 0.25
 """Looking from the start for what came late costs little as long as it finds no more open ids, and takes no longer. The
 time is generous: a busy server is no reason to look less far."""
-SWEEP_SHARE = 50
-SWEEP_MOST_S = 60.0
 AT_ONCE = 4
 PIECE_SHARE = 10
 """After a piece of a sweep none follows for so many times its duration."""
@@ -41,6 +38,7 @@ class Scans:
         self.more_due: set[int] = set()
         self._behind: set[int] = set()  # those of which there was more at their last scan
         self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
+        self._highest = 0  # id that any scan has come to
         self._from_start_s = 0.0
         self._seen: dict[int, int] = {}  # up to which id a partition was read, in pieces of different times
         self._checked_id = 0  # what was written up to here has been compared with what came in front of it
@@ -144,6 +142,7 @@ class Scans:
             else:
                 due[row[NUMBER]].append((row[DUE], row[0]))
         newest = max((ids[-1] for ids in fresh.values() if ids), default=0)
+        self._highest = max(self._highest, newest)
         for number in starts:
             floor, ids, dues = self._floors[number], fresh[number], due[number]
             last = _last_due(floor, dues, limit)
@@ -156,17 +155,17 @@ class Scans:
                 self.more_fresh.add(number)
                 self._behind.add(number)
             elif number in self.more_fresh:
-                # All there is: rows of others that this snapshot saw are newer than whatever comes here now, or late.
+                # All there is: what any scan has seen by now is older than whatever comes here next, or that is late.
                 self.more_fresh.discard(number)
                 self._behind.discard(number)
-                fresh_id = max(fresh_id, newest)
+                fresh_id = max(fresh_id, self._highest)
             self._floors[number] = Floors(fresh_id, *last)
             self._passed(number, fresh_id)
         # Also if nothing was found: what the look saw may stand in front of the floors.
         if not rows or newest > self._checked_id or any(due.values()):
             self.unchecked = True
         if newest and (not self._trail or now_s >= self._trail[-1][0] + STEP_S):
-            self._trail.append((now_s, max(newest, self._trail[-1][1] if self._trail else 0)))
+            self._trail.append((now_s, self._highest))
             while len(self._trail) > 1 and self._trail[1][0] <= now_s - LATE_S:
                 self._trail.popleft()
 

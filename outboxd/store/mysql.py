@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -13,11 +13,10 @@ from outboxd.store import statements
 from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.exchange import exchange
+from outboxd.store.lists import CHUNK, chunks, listed
 from outboxd.store.mysql_connection import MysqlConnection
 from outboxd.store.partitions import PartitionTable
 
-CHUNK = 1000
-"""Ids in one IN list: longer ones make the server scan the primary key instead of looking ids up."""
 SHORTEST_RANGE = 3
 """Fewer ids in a row are looked up one by one."""
 
@@ -81,7 +80,7 @@ class MysqlStore:
 
     def _settle_delivered(self, token: int, ids: Sequence[int]) -> int:
         params = {"token": token}
-        return sum(self._db.execute(self._over("settle_delivered", part), params) for part in _chunks(ids))
+        return sum(self._db.execute(self._over("settle_delivered", part), params) for part in chunks(ids))
 
     def _settle_each(self, settlements: Sequence[Settlement]) -> int:
         found = 0
@@ -127,7 +126,7 @@ class MysqlStore:
 
     def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:
         holds: set[int] = set()
-        for part in _chunks(sorted(ids)):
+        for part in chunks(sorted(ids)):
             rows = self._db.query(self._over("tokens", part))
             holds.update(row[0] for row in rows if row[1] == token and row[2] == "delivering")
         return frozenset(holds)
@@ -141,7 +140,7 @@ class MysqlStore:
 
     def renew(self, token: int, ids: Sequence[int], lease_ms: int) -> int:
         params = {"token": token, "lease": lease_ms}
-        return sum(self._db.execute(self._over("renew", part), params) for part in _chunks(sorted(ids)))
+        return sum(self._db.execute(self._over("renew", part), params) for part in chunks(sorted(ids)))
 
     def hurry(self, parked: Sequence[tuple[int, int]]) -> int:
         return sum(
@@ -183,20 +182,11 @@ def among(column: str, ids: Sequence[int]) -> str:
         else:
             alone += ids[start:end]
         start = end
-    return f"({' OR '.join((*ranges, f'{column} IN ({_list(alone)})'))})"
+    return f"({' OR '.join((*ranges, f'{column} IN ({listed(alone)})'))})"
 
 
 def _json(rows: Sequence[tuple[object, ...]]) -> str:
     return msgspec.json.encode(rows).decode()
-
-
-def _list(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, map(int, numbers)))
-
-
-def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
 
 
 def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:

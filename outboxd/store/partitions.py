@@ -1,21 +1,16 @@
 """The partitions of an ordered lane, on either database: who owns them, what stands in them, and the claim by ids.
 
-The contract is Partitions in api.py; the statements are in statements/partitions_*.sql.
+The contract is Partitions in api.py; the statements are in statements/partitions*.sql.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from outboxd.config.schema import Lane
 from outboxd.store import statements
 from outboxd.store.api import FRESH, Claim, Floors, Ownership, Peek, Pick
 from outboxd.store.choose import Row, events_of
 from outboxd.store.connection import Connection
-
-CHUNK = 1000
-"""Ids in one IN list: longer ones make the server scan the primary key instead of looking ids up."""
-
-_OWN_TABLE = frozenset({"owners", "acquire", "keep", "owned", "ask", "release"})
-"""Statements about outboxd_partition alone: a lane's own names for columns do not concern them."""
+from outboxd.store.lists import chunks, listed
 
 
 class PartitionTable:
@@ -34,7 +29,7 @@ class PartitionTable:
     def peek(self, numbers: Sequence[int], floors: Floors) -> Peek:
         params = {"lane": self._lane, "fresh": FRESH, "after": floors.fresh_id, "due": floors.due_at_ms}
         params["due_after"] = floors.due_id
-        row = self._db.query(self._sql["peek"].replace("{numbers}", _list(numbers)), params)[0]
+        row = self._db.query(self._sql["peek"].replace("{numbers}", listed(numbers)), params)[0]
         return Peek(now_ms=int(row[0]), paused=bool(row[1]), fresh=bool(row[2]), due=bool(row[3]))
 
     def scan(
@@ -57,7 +52,7 @@ class PartitionTable:
         return self._db.query(" UNION ALL ".join(parts), params) if parts else ()
 
     def scan_new(self, numbers: Sequence[int], after: int, limit: int, inline_bytes: int) -> Sequence[Row]:
-        sql = self._sql["scan_new" if inline_bytes else "scan_new_light"].replace("{numbers}", _list(numbers))
+        sql = self._sql["scan_new" if inline_bytes else "scan_new_light"].replace("{numbers}", listed(numbers))
         return self._db.query(sql, {"fresh": FRESH, "after": after, "limit": limit, "inline": inline_bytes})
 
     def _part(self, name: str, letter: str, number: int, limit: int) -> str:
@@ -75,7 +70,7 @@ class PartitionTable:
         parts: list[str] = []
         params: dict[str, object] = {"fresh": FRESH, "after": after, "limit": limit}
         for row_id, those in numbers.items():
-            sql = self._sql["open_ids"].replace("{numbers}", _list(those))
+            sql = self._sql["open_ids"].replace("{numbers}", listed(those))
             parts.append(sql.replace("{before}", f":{_name('b', those[0])}"))
             params[_name("b", those[0])] = row_id
         if not parts:
@@ -89,13 +84,13 @@ class PartitionTable:
     def blockers(self, numbers: Sequence[int], *, dead: bool) -> Sequence[Row]:
         found: list[Row] = []
         for name in ("blockers", "dead_blockers") if dead else ("blockers",):
-            found += self._db.query(self._sql[name].replace("{numbers}", _list(numbers)), {"fresh": FRESH})
+            found += self._db.query(self._sql[name].replace("{numbers}", listed(numbers)), {"fresh": FRESH})
         return found
 
     def rows(self, ids: Sequence[int]) -> Sequence[Row]:
         found: list[Row] = []
-        for part in _chunks(sorted(ids)):
-            found += self._db.query(self._sql["rows"].replace("{ids}", _list(part)))
+        for part in chunks(sorted(ids)):
+            found += self._db.query(self._sql["rows"].replace("{ids}", listed(part)))
         return found
 
     # who owns them
@@ -125,7 +120,7 @@ class PartitionTable:
     def _change(self, name: str, numbers: Sequence[int], **params: object) -> int:
         if not numbers:
             return 0
-        sql = self._sql[name].replace("{numbers}", _list(sorted(numbers)))
+        sql = self._sql[name].replace("{numbers}", listed(sorted(numbers)))
         return self._db.execute(sql, {"lane": self._lane, **params})
 
     def _owned(self, owner: int) -> frozenset[int]:
@@ -144,8 +139,8 @@ class PartitionTable:
         taken = self._take(pick, ids)
         if len(taken) < len(ids):
             # What could not be taken may stand in front of others of its room: those must not be published.
-            for part in _chunks(sorted(taken)):
-                self._db.execute(self._sql["give_back"].replace("{ids}", _list(part)), {"token": pick.token})
+            for part in chunks(sorted(taken)):
+                self._db.execute(self._sql["give_back"].replace("{ids}", listed(part)), {"token": pick.token})
             return Claim(pick.token, missed=tuple(row_id for row_id in ids if row_id not in taken))
         rows = [*pick.rows, *self._read(pick.ids, pick)]
         rows.sort(key=lambda row: row[0])
@@ -158,20 +153,20 @@ class PartitionTable:
         name = "take_suspect" if pick.suspects else "take"
         params = {"worker": pick.worker_id, "token": pick.token, "lease": pick.lease_ms}
         taken: list[int] = []
-        for part in _chunks(ids):
-            listed = _list(part)
-            if self._db.execute(self._sql[name].replace("{ids}", listed), params) == len(part):
+        for part in chunks(ids):
+            these = listed(part)
+            if self._db.execute(self._sql[name].replace("{ids}", these), params) == len(part):
                 taken += part
             else:
-                found = self._db.query(self._sql["taken"].replace("{ids}", listed), {"token": pick.token})
+                found = self._db.query(self._sql["taken"].replace("{ids}", these), {"token": pick.token})
                 taken += [int(row[0]) for row in found]
         return frozenset(taken)
 
     def _read(self, ids: Sequence[int], pick: Pick) -> list[Row]:
         """Rows that were not at hand: usual payloads with them, long ones one by one."""
         found: list[Row] = []
-        for part in _chunks(sorted(ids)):
-            sql = self._sql["rows_full"].replace("{ids}", _list(part))
+        for part in chunks(sorted(ids)):
+            sql = self._sql["rows_full"].replace("{ids}", listed(part))
             found += self._db.query(sql, {"inline": min(INLINE_BYTES, pick.max_event_bytes)})
         return found
 
@@ -181,7 +176,8 @@ INLINE_BYTES = 16 * 1024
 
 
 def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
-    texts = dict(statements.load(f"partitions_{dialect}"))
+    own = statements.load("partitions")  # of outboxd_partition: a lane's own names for columns do not concern them
+    texts = {**statements.load(f"partitions_{dialect}"), **own}
     columns = {"{row}": texts["light"], "{rooms}": statements.quoted(index, dialect) if index else ""}
     full = {**columns, "{row}": texts["full"]}
     named = {name: (sql, columns) for name, sql in texts.items()}
@@ -193,7 +189,7 @@ def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
     for name, (sql, places) in named.items():
         for place, text in places.items():
             sql = sql.replace(place, text)
-        renames = None if name in _OWN_TABLE else lane.columns
+        renames = None if name in own else lane.columns
         result[name] = statements.render(sql.replace("{size}", size), dialect, lane.name, renames)
     return result
 
@@ -201,11 +197,3 @@ def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
 def _name(letters: str, number: int) -> str:
     """Of a parameter: letters alone."""
     return f"{letters}_{chr(97 + number // 26)}{chr(97 + number % 26)}"
-
-
-def _list(numbers: Iterable[int]) -> str:
-    return ",".join(map(str, map(int, numbers)))
-
-
-def _chunks(ids: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (ids[start : start + CHUNK] for start in range(0, len(ids), CHUNK))

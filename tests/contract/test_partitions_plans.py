@@ -29,6 +29,11 @@ def lane() -> Lane:
     return Lane(name=LANE, direct=("console",), ordering="room")
 
 
+def named(dialect: str) -> set[str]:
+    """All statements of a dialect, and those that are the same in both."""
+    return {*statements.load(f"partitions_{dialect}"), *statements.load("partitions")} - PARTS
+
+
 def texts(store: Store) -> dict[str, str]:
     """Every statement, as it is sent."""
     found: dict[str, str] = {}
@@ -72,7 +77,7 @@ def test_every_statement_reads_by_its_index(
     with closing(open_another()) as store:
         found = texts(store)
         check = check_sqlite if database.scheme == "sqlite" else check_mysql
-        assert set(found) >= set(statements.load(f"partitions_{table.connection.dialect}")) - PARTS
+        assert set(found) >= named(table.connection.dialect)
         for name, sql in found.items():
             check(name, plan(table, sql))
 
@@ -109,6 +114,6 @@ def test_the_statements_are_all_that_are_looked_at() -> None:
     """A new one must be given its place here."""
     own = {"rows", "take", "take_suspect", "taken", "acquire", "keep", "ask", "release", "last_id", "give_back"}
     for dialect in ("mysql", "sqlite"):
-        names = set(statements.load(f"partitions_{dialect}")) - PARTS
+        names = named(dialect)
         assert names == {name for name in BY_ROOMS if not name.endswith("_light")} | BY_LANE | own
     assert PARTITIONS == 64

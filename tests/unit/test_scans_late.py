@@ -55,3 +55,16 @@ def test_what_was_there_at_the_last_look_needs_no_other(scans: Scans) -> None:
     assert not scans.unchecked
     read(scans, 501, 62.0)
     assert scans.unchecked
+
+
+def test_a_quiet_partition_keeps_up_with_the_others() -> None:
+    """Else what is new would be read from far behind for all of them, blocked events of old included, at every look."""
+    scans = Scans(1.0)
+    scans.begin({0: ZERO, 1: ZERO})
+    scans.saw({0: ZERO}, [row(700)], 10, 1.0)
+    scans.saw({1: ZERO}, [], 10, 1.0)
+    assert scans.lowest(2.0).fresh_id == 700
+    scans.look_everywhere(fresh=True, due=False)
+    starts = scans.starts()
+    assert {number: floor.fresh_id for number, floor in starts.items()} == {0: 700, 1: 700}
+    assert scans.are_level(starts)

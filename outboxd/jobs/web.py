@@ -44,13 +44,15 @@ class _Call:
         self._options = list(_options(job, context, limit_s))
         self._body = bytearray()
         self._refused: list[str] = []
-        self._tried = 0
+        self._sockets: list[socket.socket] = []
 
     def run(self) -> str:
         handle = pycurl.Curl()
         try:
             return self._perform(handle)
         finally:
+            for opened in self._sockets:  # curl has copies
+                opened.close()
             _close_aside(handle)
 
     def _perform(self, handle: pycurl.Curl) -> str:
@@ -80,12 +82,12 @@ class _Call:
         if reason:
             self._refused.append(reason)
             return int(pycurl.SOCKET_BAD)
-        self._tried += 1
-        return socket.socket(family, kind, protocol)
+        self._sockets.append(socket.socket(family, kind, protocol))
+        return self._sockets[-1]
 
     def _reason(self, handle: pycurl.Curl, code: int, message: str) -> str:
         refused = ", ".join(dict.fromkeys(self._refused))
-        if refused and not self._tried:
+        if refused and not self._sockets:
             return _short(f"the call was refused: {refused}")
         info = handle.getinfo
         status = int(info(pycurl.RESPONSE_CODE))
@@ -107,7 +109,7 @@ class _Call:
 
     def _shown(self, status: int, hint: str = "") -> str:
         text = clip(redact(self._body.decode("utf-8", "replace")), SHOWN_CHARACTERS - len(hint))
-        return f"{status} {hint}{text}".rstrip()
+        return f"{status} {hint}{text}".rstrip(" ;")
 
 
 def _close_aside(handle: pycurl.Curl) -> None:
@@ -178,7 +180,7 @@ def _hint(handle: pycurl.Curl, status: int) -> str:
     location = handle.getinfo(pycurl.REDIRECT_URL) if 300 <= status < 400 else None
     if not location:
         return ""
-    return f"(redirects are not followed, this one points to {clip(redact(str(location)), 200)}) "
+    return f"a redirect to {clip(redact(str(location)), 200)} is not followed; "
 
 
 def _short(text: str) -> str:

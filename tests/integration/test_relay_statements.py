@@ -13,7 +13,8 @@ import pytest
 from outboxd.config.schema import Config
 from outboxd.store import open_store
 from outboxd.store.api import DELIVERED, FRESH, RETRYABLE, ZERO, Settlement, Want
-from outboxd.store.mysql import MysqlStore, among
+from outboxd.store.lists import among
+from outboxd.store.mysql import MysqlStore
 from outboxd.store.mysql_connection import MysqlConnection
 from tests.services.costs import COUNTERS, counters
 from tests.services.daemon import LANE, Daemon, write_config

@@ -224,10 +224,9 @@ with socket.socket() as any_socket:  # SIOCSIFFLAGS: IFF_UP
 silent = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 silent.bind(("127.0.0.1", 53))
 began_s = time.monotonic()
+job = Job(id=1, name="", cron_expression="", url="http://slow.test/")
 try:
-    call_web(
-        Job(id=1, name="", cron_expression="", url="http://slow.test/"), Context(job_id=1, job_name="", fire_at_ms=1), 0.6
-    )
+    call_web(job, Context(job_id=1, job_name="", fire_at_ms=1), 0.6)
 except JobFailed as error:
     print(f"{time.monotonic() - began_s:.2f} {error}")
 """

@@ -37,7 +37,9 @@ class Preflight:
 
 
 def preflight(config: Config, lanes: Sequence[Lane]) -> Preflight:
-    """Look at database, tables, publishers and jobs' handlers. On SQLite, create what is missing. Call it with SIGNALS blocked."""
+    """Look at database, tables, publishers, handlers of jobs. On SQLite, create what is missing. Call it with SIGNALS
+    blocked.
+    """
     return run_in_child(lambda: "; ".join(refusals(config, lanes)), limit_s(config))
 
 

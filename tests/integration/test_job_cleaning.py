@@ -270,13 +270,14 @@ def test_outbox_clean_keeps_its_limits_on_a_large_table(site: Site) -> None:
     with_retention(site, 7, "room_outbox")
     site.events("room_outbox", MANY_EVENTS, age_days=8)
     assert (outbox_clean.MOST_ROWS, outbox_clean.MOST_S) == (2_000_000, 1800.0)
-    most = MANY_EVENTS // 3
-    assert clean_lanes(site.context(), most, 600) == f"room_outbox: {most} rows deleted, more is left for the next run"
-    assert sum(site.portions) == most
+    most = MANY_EVENTS // 5
+    for run in (1, 2):
+        told = clean_lanes(site.context(), most, 600)
+        assert told == f"room_outbox: {most} rows deleted, more is left for the next run"
+        assert sum(site.portions) == run * most
+        ids = site.connection.query("SELECT MIN(id), MAX(id) FROM room_outbox")[0]
+        assert ids[1] - ids[0] == site.count("room_outbox") - 1 == MANY_EVENTS - run * most - 1
     assert max(site.portions) <= 5_000
-    ids = site.connection.query("SELECT MIN(id), MAX(id) FROM room_outbox")[0]
-    assert ids[1] - ids[0] == MANY_EVENTS - most - 1
-    assert clean_lanes(site.context(), MANY_EVENTS, 600) == f"room_outbox: {MANY_EVENTS - most} rows deleted"
 
 
 def test_the_time_of_a_run_is_shared_among_the_lanes(site: Site) -> None:

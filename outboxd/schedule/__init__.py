@@ -1,1 +1,1 @@
-"""When jobs are due: cron expressions on the wall clock, and what of it a clock that jumps or stands still leaves."""
+"""Scheduled jobs as data: jobs and runs, when a job is due, what operators do with them. No role, no thread."""

@@ -109,10 +109,11 @@ def _django(wrapper: Any, cursor: Any) -> Handle:
 
 
 def _dbapi(connection: Any, cursor: Any) -> Handle:
-    kinds = type(connection if cursor is None else cursor).__mro__
+    raw = getattr(connection, "dbapi_connection", connection)  # within one that SQLAlchemy's pool hands out
+    kinds = type(raw if cursor is None else cursor).__mro__
     is_sqlite = any("sqlite" in kind.__module__ for kind in kinds)
     dialect, mark = (SQLITE, "?") if is_sqlite else (MYSQL, "%s")
-    return Handle(dialect, mark, _through(connection, cursor), connection)
+    return Handle(dialect, mark, _through(connection, cursor), raw)
 
 
 def _through(connection: Any, cursor: Any) -> Callable[[str, tuple[object, ...], bool], Any]:

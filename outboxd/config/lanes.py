@@ -60,6 +60,7 @@ def _lane(name: str, value: object, common: Section, place: Place, publishers: M
     lane = schema.Lane(name=name, first=_first(name, settings.get("direct", ()), publishers), **settings)
     if own.values.get("on_dead") == schema.BLOCK and not lane.is_ordered and "ordering" not in own.bad | common.bad:
         place.child("on_dead").warn("block does nothing, since the lane is not ordered: set ordering: room, too")
+    _check_cleanup(own, common, lane, place)
     if lane.enabled and lane.publish_mode != "mq" and not lane.direct and "direct" not in own.bad | common.bad:
         known = f"known here: {', '.join(publishers)}" if publishers else "define one under publishers first"
         place.problem(f"names no publisher, list some in direct, here or in outbox_worker.direct ({known})")
@@ -130,6 +131,18 @@ def _check_workers(own: Section, settings: Mapping[str, Any], bad: Collection[st
         )
 
 
+def _check_cleanup(own: Section, common: Section, lane: schema.Lane, place: Place) -> None:
+    keys = {"cleanup_interval_s", "cleanup_active_after_s", "cleanup_terminal_after_s"}
+    if not own.values.keys() & keys or keys & (own.bad | common.bad) or lane.cleans_up:
+        return
+    if lane.cleanup_interval_s > 0:
+        place.child("cleanup_interval").warn(
+            "deletes nothing, since neither cleanup_active_after nor cleanup_terminal_after is above zero"
+        )
+    elif max(lane.cleanup_active_after_s, lane.cleanup_terminal_after_s) > 0:
+        place.warn("deletes nothing old, since cleanup_interval is not above zero: set it, e.g. to 1m")
+
+
 def _setting(settings: Mapping[str, Any], name: str) -> Any:
     return settings.get(name, getattr(_DEFAULTS, name))
 
@@ -185,5 +198,11 @@ KEYS: Mapping[str, Key] = {
     "max_backoff": duration("1ms", "720h", falls_back=True),
     "ordering": Key(one_of(schema.ORDERINGS)),
     "on_dead": Key(one_of(schema.ON_DEAD)),
+    "stale_discard_after": duration("-87600h", "87600h"),
+    "cleanup_interval": duration("-87600h", "720h"),
+    "cleanup_active_after": duration("-87600h", "87600h"),
+    "cleanup_terminal_after": duration("-87600h", "87600h"),
+    "cleanup_batch_size": whole(1, 1_000_000, falls_back=True),
+    "retention": duration("-87600h", "87600h"),
     "columns": Key(_read_columns),
 }

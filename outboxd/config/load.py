@@ -13,6 +13,7 @@ from outboxd.config import document, schema
 from outboxd.config.admin import read_admin
 from outboxd.config.durations import format_duration
 from outboxd.config.files import open_regular, read_regular, secret_file
+from outboxd.config.jobs import read_jobs
 from outboxd.config.keys import LOG, SUPERVISOR, Key, duration, read_text, section
 from outboxd.config.lanes import read_lanes
 from outboxd.config.publishers import read_publishers
@@ -90,6 +91,7 @@ def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Conf
     bridge = replace(bridge, publish_timeout_s=longest_s)
     _check_bridge(bridge, kinds, root)
     _check_urls(lanes, publishers, root)
+    jobs = read_jobs(top.get("jobs"), root.child("jobs"))
     log = schema.Log(**section(top.get("log"), root.child("log"), LOG, schema.Log()).values)
     node_id = _node_id(top.get("node_id"), root.child("node_id"))
     report = root.report
@@ -103,6 +105,7 @@ def _read(value: object, root: Place, environ: Mapping[str, str]) -> schema.Conf
         bridge=bridge,
         lanes=lanes,
         publishers=publishers,
+        jobs=jobs,
         log=log,
         warnings=tuple(report.lines(report.warnings)),
         secrets=tuple(dict.fromkeys(report.secrets)),
@@ -194,7 +197,8 @@ def _as_is(value: object, place: Place) -> object:
 
 
 SECTIONS = (
-    "database", "redis", "supervisor", "admin", "outbox_worker", "lanes", "publishers", "rocketmq", "bridge", "log",
+    "database", "redis", "supervisor", "admin", "outbox_worker", "lanes", "publishers", "rocketmq", "bridge", "jobs",
+    "log",
 )  # fmt: skip
 TOP: Mapping[str, Key] = {
     "node_id": Key(_read_node_id, nullable=True),

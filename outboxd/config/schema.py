@@ -7,6 +7,23 @@ Bounds and the rules between keys are in `keys.py` and its neighbours; `docs/con
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from outboxd.config.schema_jobs import Jobs
+from outboxd.config.schema_lane import (
+    BLOCK,
+    BY_ROOM,
+    COLUMNS,
+    EXPONENTIAL,
+    MAX_DIRECT,
+    ON_DEAD,
+    ORDERINGS,
+    PARTITIONS,
+    PUBLISH_MODES,
+    RENAMABLE,
+    RETRY_STRATEGIES,
+    ROOM_PARTITION,
+    Lane,
+    least_lease_s,
+)
 from outboxd.config.schema_publisher import Breaker, PublisherSettings
 from outboxd.config.schema_queues import (
     BRIDGE_SOURCES,
@@ -26,8 +43,11 @@ from outboxd.config.schema_queues import (
 )
 
 __all__ = [
+    "BLOCK",
     "BRIDGE_SOURCES",
+    "BY_ROOM",
     "COLUMNS",
+    "EXPONENTIAL",
     "GROUP_TYPES",
     "HTTP_FORMATS",
     "LOG_FORMATS",
@@ -41,6 +61,7 @@ __all__ = [
     "REGIONS",
     "RENAMABLE",
     "RETRY_STRATEGIES",
+    "ROOM_PARTITION",
     "SSL_MODES",
     "WAKEUP_CARRIERS",
     "ActivityGrpc",
@@ -51,6 +72,7 @@ __all__ = [
     "Console",
     "Database",
     "Http",
+    "Jobs",
     "Kafka",
     "Lane",
     "Log",
@@ -69,38 +91,10 @@ __all__ = [
     "least_lease_s",
 ]  # fmt: skip
 
-PUBLISH_MODES = ("direct", "mq", "dual")
-EXPONENTIAL = "exponential_backoff"
-RETRY_STRATEGIES = (EXPONENTIAL, "fixed_interval")
-BY_ROOM, BLOCK = "room", "block"
-ORDERINGS = ("none", BY_ROOM)
-ON_DEAD = ("continue", BLOCK)
-PARTITIONS = 64
-"""Of an ordered lane's rooms. A worker leases whole partitions, so more workers than these have nothing to do."""
 HTTP_FORMATS = ("cloudevents", "cloudevents_structured", "raw")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("json", "console")
 SSL_MODES = ("DISABLED", "PREFERRED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY")
-MAX_DIRECT = 8
-"""Publishers of one lane: their names and marks must fit `published_to`."""
-
-COLUMNS = (
-    "id", "app_code", "event_id", "event_type", "room_id", "envelope", "content_type", "headers", "status", "worker_id",
-    "claim_token", "lock_until_ms", "retry_count", "next_retry_at_ms", "published_to", "last_error", "created_at_ms",
-    "updated_at_ms", "delivered_at_ms", "due_at_ms",
-)  # fmt: skip
-"""Our names of every lane's columns."""
-ROOM_PARTITION = "room_partition"
-"""The column that an ordered lane's table has beside them."""
-RENAMABLE = (*COLUMNS, ROOM_PARTITION)
-"""The keys of `Lane.columns`."""
-
-
-def least_lease_s(publish_timeout_s: float) -> float:
-    """The shortest lease that outlives a publish: it is renewed at half-life, and a publish must fit behind that."""
-    return 3 * publish_timeout_s + 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Database:
     """Where the lanes are. `url` is as given; the other fields are what it says, percent-decoded.
@@ -143,54 +137,6 @@ class Supervisor:
     restart_backoff_max_s: float = 30.0
     stable_after_s: float = 60.0
     startup_timeout_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lane:
-    """One outbox table: its workers, publishers and settings. `name` is the table's.
-
-    direct: names of publishers, up to MAX_DIRECT; mq: the name of the queue's. first: publishers that are asked in
-    every mode, before the others. columns: our column's name → the table's, only where they differ. `lease_s` is never
-    below least_lease_s(publish_timeout_s).
-    """
-
-    name: str
-    enabled: bool = True
-    publish_mode: str = "direct"
-    direct: tuple[str, ...] = ()
-    mq: str = "rocketmq"
-    first: tuple[str, ...] = ()
-    concurrency: int = 4
-    poll_interval_s: float = 1.0
-    batch_size: int = 100
-    publish_timeout_s: float = 3.0
-    lease_s: float = 15.0
-    max_inflight_bytes: int = 16 * 1024 * 1024
-    max_event_bytes: int = 8 * 1024 * 1024
-    retry_strategy: str = "exponential_backoff"
-    max_retry_count: int = 10
-    initial_backoff_s: float = 5.0
-    max_backoff_s: float = 300.0
-    ordering: str = "none"
-    on_dead: str = "continue"
-    columns: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def is_ordered(self) -> bool:
-        """Does each room get its events in the order of their ids?"""
-        return self.ordering == BY_ROOM
-
-    @property
-    def blocks_on_dead(self) -> bool:
-        """Does a dead letter hold up its room until a person has decided about it?"""
-        return self.is_ordered and self.on_dead == BLOCK
-
-    @property
-    def publishers(self) -> tuple[str, ...]:
-        """The names of all that get its events, in the order in which they are asked: all of them must accept."""
-        direct = () if self.publish_mode == "mq" else self.direct
-        queue = () if self.publish_mode == "direct" else (self.mq,)
-        return tuple(dict.fromkeys((*self.first, *direct, *queue)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +195,10 @@ class Log:
     format: str = "json"
 
 
-PERMISSIONS = ("lanes:read", "events:read", "dead:read", "dead:replay", "dead:purge", "dead:skip", "dead:kill")
+PERMISSIONS = (
+    "lanes:read", "events:read", "dead:read", "dead:replay", "dead:purge", "dead:skip", "dead:kill", "sys:job:list",
+    "sys:job:add", "sys:job:update", "sys:job:delete", "sys:job:execute", "sys:job:pause", "sys:job:resume",
+)  # fmt: skip
 """What a token may be good for. `*` stands for any part: `dead:*`."""
 
 
@@ -291,6 +240,7 @@ class Config:
     bridge: Bridge = field(default_factory=Bridge)
     lanes: dict[str, Lane] = field(default_factory=dict)
     publishers: dict[str, PublisherSettings] = field(default_factory=dict)
+    jobs: Jobs = field(default_factory=Jobs)
     log: Log = Log()
     warnings: tuple[str, ...] = ()
     secrets: tuple[str, ...] = field(default=(), repr=False)

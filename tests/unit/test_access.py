@@ -101,10 +101,10 @@ def test_a_token_of_any_characters_is_found_as_it_is_sent() -> None:
         ("*:read", {"lanes:read", "events:read", "dead:read"}),
         ("dead:re*", {"dead:read", "dead:replay"}),
         ("dead:kill", {"dead:kill"}),
-        ("*:*", set(PERMISSIONS)),
+        ("*:*", {permission for permission in PERMISSIONS if permission.count(":") == 1}),
         ("dead", set()),
         ("dead:*:*", set()),
-        ("sys:job:*", set()),
+        ("sys:job:*", {permission for permission in PERMISSIONS if permission.startswith("sys:job:")}),
         ("Dead:kill", set()),
     ],
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from outboxd import redact
-from outboxd.config import admin, document, keys, lanes, load, publishers, queue_keys, queues, schema
+from outboxd.config import admin, document, jobs, keys, lanes, load, publishers, queue_keys, queues, schema
 from outboxd.config.load import parse
 from outboxd.config.report import Report
 
@@ -70,6 +70,7 @@ def known_keys() -> set[str]:
         | below("supervisor.", keys.SUPERVISOR)
         | below("admin.", admin.ADMIN)
         | below("outbox_worker.", lanes.KEYS)
+        | below("jobs.", jobs.JOBS)
         | below("publishers.<name>.", named)
         | below("publishers.<name>.breaker.", keys.BREAKER)
         | {key for kind in OF_TYPE for key in below(f"publishers.<{kind}>.", publishers.KEYS[kind].keys() - OF_ALL)}

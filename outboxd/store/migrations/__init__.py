@@ -13,11 +13,14 @@ VERSION = 1
 """Of a lane's table, in outboxd_schema. It rises with every change here that an existing table must follow."""
 
 PARTITION_TABLE = "outboxd_partition"
+JOB_TABLE, JOB_LOG_TABLE = "outboxd_job", "outboxd_job_log"
 BOOKKEEPING = {
     "schema": "outboxd_schema",
     "lanes": "outboxd_lane",
     "inbox": "outboxd_inbox",
     "partitions": PARTITION_TABLE,
+    "jobs": JOB_TABLE,
+    "job_log": JOB_LOG_TABLE,
 }
 """Tables beside the lanes, by the names of their statements."""
 

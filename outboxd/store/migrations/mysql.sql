@@ -77,6 +77,44 @@ CREATE TABLE IF NOT EXISTS outboxd_partition (
   PRIMARY KEY (lane, number)
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
 
+-- name: jobs
+CREATE TABLE IF NOT EXISTS outboxd_job (
+  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  cron_expression VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  url VARCHAR(1024) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  params VARCHAR(4096) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
+  execute_policy TINYINT NOT NULL DEFAULT 1,
+  is_sync TINYINT NOT NULL DEFAULT 1,
+  status TINYINT NOT NULL DEFAULT 0,
+  remark VARCHAR(512) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
+  created_at_ms BIGINT NOT NULL DEFAULT 0,
+  updated_at_ms BIGINT NOT NULL DEFAULT 0,
+  deleted_at_ms BIGINT NOT NULL DEFAULT 0,
+  PRIMARY KEY (id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
+
+-- name: job_log
+CREATE TABLE IF NOT EXISTS outboxd_job_log (
+  id BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
+  job_id BIGINT UNSIGNED NOT NULL,
+  name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
+  tick_ms BIGINT NULL,
+  fire_at_ms BIGINT NOT NULL,
+  status ENUM('requested','running','succeeded','failed','skipped','interrupted') NOT NULL,
+  triggered_by VARCHAR(128) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT 'cron',
+  node_id VARCHAR(64) CHARACTER SET ascii COLLATE ascii_bin NOT NULL DEFAULT '',
+  started_at_ms BIGINT NOT NULL DEFAULT 0,
+  duration_ms BIGINT NOT NULL DEFAULT 0,
+  alive_until_ms BIGINT NOT NULL DEFAULT 0,
+  message VARCHAR(1100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
+  exception VARCHAR(1100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT '',
+  PRIMARY KEY (id),
+  UNIQUE KEY tick (job_id, tick_ms),
+  KEY runs (job_id, id),
+  KEY open (status, id)
+) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
+
 -- name: write_version
 INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON DUPLICATE KEY UPDATE version = :version
 

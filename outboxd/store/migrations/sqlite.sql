@@ -93,6 +93,42 @@ CREATE TABLE IF NOT EXISTS outboxd_partition (
   PRIMARY KEY (lane, number)
 ) WITHOUT ROWID
 
+-- name: jobs
+CREATE TABLE IF NOT EXISTS outboxd_job (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL,
+  cron_expression TEXT NOT NULL,
+  url TEXT NOT NULL,
+  params TEXT NOT NULL DEFAULT '',
+  execute_policy INTEGER NOT NULL DEFAULT 1,
+  is_sync INTEGER NOT NULL DEFAULT 1,
+  status INTEGER NOT NULL DEFAULT 0,
+  remark TEXT NOT NULL DEFAULT '',
+  created_at_ms INTEGER NOT NULL DEFAULT 0,
+  updated_at_ms INTEGER NOT NULL DEFAULT 0,
+  deleted_at_ms INTEGER NOT NULL DEFAULT 0
+)
+
+-- name: job_log
+CREATE TABLE IF NOT EXISTS outboxd_job_log (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  job_id INTEGER NOT NULL,
+  name TEXT NOT NULL,
+  tick_ms INTEGER NULL,
+  fire_at_ms INTEGER NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('requested','running','succeeded','failed','skipped','interrupted')),
+  triggered_by TEXT NOT NULL DEFAULT 'cron',
+  node_id TEXT NOT NULL DEFAULT '',
+  started_at_ms INTEGER NOT NULL DEFAULT 0,
+  duration_ms INTEGER NOT NULL DEFAULT 0,
+  alive_until_ms INTEGER NOT NULL DEFAULT 0,
+  message TEXT NOT NULL DEFAULT '',
+  exception TEXT NOT NULL DEFAULT '',
+  UNIQUE (job_id, tick_ms),
+  UNIQUE (job_id, id),
+  UNIQUE (status, id)
+)
+
 -- name: write_version
 INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON CONFLICT (lane) DO UPDATE SET version = :version
 

@@ -1,6 +1,7 @@
 """Event ids of producers: RFC 9562's version 7, ascending within a process, different in its forks."""
 
 import os
+import signal
 import threading
 import time
 import uuid
@@ -76,6 +77,7 @@ def test_forks_make_ids_of_their_own() -> None:
         for _ in range(4):
             pid = os.fork()
             if pid == 0:
+                signal.alarm(20)  # of a lock that nobody releases
                 made = [new_event_id() for _ in range(500)]
                 os.write(writer, "".join(f"{one}\n" for one in made).encode() if made == sorted(made) else b"")
                 os._exit(0)

@@ -81,7 +81,6 @@ def test_a_held_event_is_not_claimed_before_the_hold_ends_by_a_relay_that_runs(
         daemon.wait_until(service.table.is_done, "the end of the hold")
         assert service.row("status", "next_retry_at_ms") == ("delivered", until_ms)
         assert service.row("delivered_at_ms")[0] >= until_ms
-        assert min(row["delivered_at_ms"] for row in service.table.rows()) < until_ms  # type: ignore[type-var]
         tried = publish_now(service.connect, held, service.publish)
     assert (tried.published, tried.marked) == (False, False)
     assert "left to the relay" in tried.error

@@ -184,7 +184,8 @@ def test_an_event_leaves_when_its_session_commits(
         sections={"redis": {"url": own_redis.url}}
     )  # fmt: skip
     ring_after_commit(sessions, own_redis.url)
-    with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log"):
+    with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
+        daemon.workers()
         await_listeners(own_redis.url, 1)
         with sessions.begin() as session:
             change(session)

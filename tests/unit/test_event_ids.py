@@ -81,7 +81,8 @@ def test_forks_make_ids_of_their_own() -> None:
                 made = [new_event_id() for _ in range(500)]
                 os.write(writer, "".join(f"{one}\n" for one in made).encode() if made == sorted(made) else b"")
                 os._exit(0)
-            os.waitpid(pid, 0)
+            _, status = os.waitpid(pid, 0)
+            assert status == 0
             pids.append(os.read(reader, 500 * 37))
     os.close(reader)
     os.close(writer)

@@ -20,7 +20,7 @@ from outboxd.store.connection import Connection
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
 from outboxd.store.migrate_plan import Step, Work, nulls_trigger, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
-from outboxd.store.migrations import BOOKKEEPING, VERSION, load, refuse_newer, theirs
+from outboxd.store.migrations import BOOKKEEPING, VERSION, first_jobs, has_jobs, load, refuse_newer, theirs
 
 Report = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -69,6 +69,8 @@ def init_mysql(connection: Connection, lanes: Sequence[Lane], report: Report, pa
         works = [_surveyed(connection, lane, server) for lane in lanes]
         for name in BOOKKEEPING:
             connection.execute(load("mysql")[name])
+        if not has_jobs(connection):
+            connection.execute(first_jobs("mysql"))
         for work in works:
             _announce(run, work)
             for step in work.steps:
@@ -81,6 +83,8 @@ def plan_mysql(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
     server = server_of(connection)
     works = [_surveyed(connection, lane, server) for lane in lanes]
     sql = [load("mysql")[name] for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
+    if load("mysql")["jobs"] in sql or not has_jobs(connection):
+        sql.append(first_jobs("mysql"))
     return sql + [step.sql for work in works for step in work.steps]
 
 

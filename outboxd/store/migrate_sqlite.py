@@ -13,6 +13,8 @@ from outboxd.store.migrations import (
     PARTITION_TABLE,
     VERSION,
     definition,
+    first_jobs,
+    has_jobs,
     load,
     refuse_newer,
     statement,
@@ -55,9 +57,16 @@ def version_of(connection: Connection, lane: Lane) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
+def missing_bookkeeping(connection: Connection) -> list[str]:
+    """Tables beside the lanes that are not there, by the names of their statements."""
+    return [name for name, table in BOOKKEEPING.items() if not columns_of(connection, table)]
+
+
 def plan_sqlite(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
     """The statements that create what is missing now."""
-    sql = [load("sqlite")[name] for name, table in BOOKKEEPING.items() if not columns_of(connection, table)]
+    sql = [load("sqlite")[name] for name in missing_bookkeeping(connection)]
+    if "jobs" in missing_bookkeeping(connection) or not has_jobs(connection):
+        sql.append(first_jobs("sqlite"))
     return sql + [step for lane in lanes for step in _steps(connection, lane)]
 
 
@@ -125,6 +134,8 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
     try:
         for name in BOOKKEEPING:
             connection.execute(load("sqlite")[name])
+        if not has_jobs(connection):
+            connection.execute(first_jobs("sqlite"))
         said = [_init_lane(connection, lane) for lane in lanes]
     except BaseException:
         connection.rollback()

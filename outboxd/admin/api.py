@@ -19,8 +19,7 @@ from outboxd.vitals import BRIDGE, RESTARTS, TOTALS, SlotView, State
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One entry of the API. answer: called with what the rule finds in the path. changes: also where the method is GET.
-    """
+    """One entry of the API. answer: called with what the rule finds in the path. changes: with GET, too."""
 
     method: str
     rule: str

@@ -52,7 +52,7 @@ class _Parser(HTTPRequestParser):
     def parse_header(self, header_plus: bytes) -> None:
         super().parse_header(header_plus)
         if self.body_rcv is not None:
-            self.body_rcv.buf = _Beginning()  # type: ignore[assignment]  # no more is asked of it than this
+            self.body_rcv.buf = _Beginning()  # type: ignore[assignment]  # as far as it is used
 
 
 class _Task(WSGITask):

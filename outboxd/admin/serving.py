@@ -20,7 +20,7 @@ MOST_CONNECTIONS = 500
 SILENT_S = 15
 """A client that says nothing for so long is cut off."""
 MOST_READ_BYTES = 64 * 1024 * 1024
-"""Of a body. More is refused before it is read, and who is still sending may see a broken connection instead of the answer."""
+"""Of a body. More is refused before it is read; who still sends then may see a broken connection and no answer."""
 
 
 class _Beginning:

@@ -12,7 +12,7 @@ from outboxd.schedule.records import Job, JobStatus, Policy
 
 LIMITS = {"name": 64, "cron_expression": 255, "url": 1024, "params": 4096, "remark": 512}
 """Characters that a column takes."""
-MOST_JOBS = 1000
+MOST_JOBS = 500
 """Each has its thread, its metrics and its place in every list."""
 MOST_WAITING = 16
 """Runs of one job that were asked for and wait for a node."""

@@ -9,7 +9,7 @@ from outboxd.schedule import book_runs
 from outboxd.schedule.rules import MOST_WAITING
 from outboxd.store.connection import Connection
 from tests.services.admin import Answer
-from tests.services.admin_jobs import NEW, YEARLY, add, emptied, info
+from tests.services.admin_jobs import NEW, NO_JOBS, YEARLY, add, emptied, info
 from tests.services.admin_running import Running, ok, running_in
 
 CRON, BAD_CRON = "0 30 2 * * *", "30 2 * * *"
@@ -17,7 +17,7 @@ CRON, BAD_CRON = "0 30 2 * * *", "30 2 * * *"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_in(tmp_path_factory.mktemp("jobs")) as made:
+    with running_in(tmp_path_factory.mktemp("jobs"), sections=NO_JOBS) as made:
         yield made
 
 

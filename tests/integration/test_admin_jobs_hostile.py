@@ -7,13 +7,13 @@ import pytest
 
 from outboxd.store.connection import Connection
 from tests.services.admin import JSON
-from tests.services.admin_jobs import NEW, YEARLY, add, emptied, info
+from tests.services.admin_jobs import NEW, NO_JOBS, YEARLY, add, emptied, info
 from tests.services.admin_running import Running, ok, running_in
 
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with running_in(tmp_path_factory.mktemp("jobs")) as made:
+    with running_in(tmp_path_factory.mktemp("jobs"), sections=NO_JOBS) as made:
         yield made
 
 

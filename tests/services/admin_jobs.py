@@ -6,6 +6,8 @@ from outboxd.store.connection import Connection
 from tests.services.admin_running import Running, ok
 
 YEARLY = "0 0 0 1 1 *"
+NO_JOBS = {"jobs": {"enabled": False}}
+"""A section of the configuration: nobody takes up what is asked for, so that it can be looked at."""
 NEW = {"name": "nightly", "cronExpression": YEARLY, "url": "HelloWorld"}
 
 

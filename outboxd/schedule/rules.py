@@ -3,6 +3,8 @@
 import re
 from dataclasses import dataclass
 
+import msgspec
+
 from outboxd.config.report import Bad
 from outboxd.config.urls import check_http, has_userinfo
 from outboxd.errors import CronError, OutboxdError
@@ -91,6 +93,17 @@ def check_new(job: NewJob) -> None:
         todo = "write 1 (a tick is skipped while it runs) or 0"
         raise BadJob(f"whether it is synchronous is {_shown(job.is_sync)}", todo)
     check_url(job.url)
+    if is_called(job.url) and job.params.strip():
+        try:
+            msgspec.json.decode(job.params.encode())
+        except (msgspec.DecodeError, RecursionError) as error:
+            what = f"params are no JSON, and a call posts them as JSON: {clip(str(error), _SHOWN_CHARACTERS)}"
+            raise BadJob(what, "write JSON, or no params for a GET") from None
+
+
+def is_called(url: str) -> bool:
+    """Is it an address, rather than a handler's name?"""
+    return ":" in url or "/" in url
 
 
 def _check_text(field: str, value: str, most: int) -> None:
@@ -106,7 +119,7 @@ def _check_text(field: str, value: str, most: int) -> None:
 
 def check_url(url: str) -> None:
     """Is it a URL that a job can call, or a handler's name? Raises BadJob."""
-    if ":" not in url and "/" not in url:
+    if not is_called(url):
         if _HANDLER.fullmatch(url) is None:
             todo = "write letters, digits, _ . and -, 64 at the most, or http://... for a call"
             raise BadJob("the url is no handler's name", todo)

@@ -21,7 +21,7 @@ from outboxd.store.migrate_adopt import Adoption
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
 from outboxd.store.migrate_plan import Step, Work, nulls_trigger, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
-from outboxd.store.migrations import BOOKKEEPING, VERSION, first_jobs, has_jobs, load, refuse_newer, theirs
+from outboxd.store.migrations import BOOKKEEPING, VERSION, load, make_beside, plan_beside, refuse_newer, theirs
 
 Report = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -74,10 +74,7 @@ def init_mysql(
     _set_limits(connection, server, patience)
     with _alone(connection, patience):
         works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-        for name in BOOKKEEPING:
-            connection.execute(load("mysql")[name])
-        if not has_jobs(connection):
-            connection.execute(first_jobs("mysql"))
+        make_beside(connection)
         for work in works:
             _announce(run, work)
             for step in work.steps:
@@ -89,9 +86,8 @@ def plan_mysql(connection: Connection, lanes: Sequence[Lane], adoption: Adoption
     """The statements that init_mysql would run now."""
     server = server_of(connection)
     works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-    sql = [load("mysql")[name] for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
-    if load("mysql")["jobs"] in sql or not has_jobs(connection):
-        sql.append(first_jobs("mysql"))
+    missing = [name for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
+    sql = plan_beside(connection, missing)
     return sql + [step.sql for work in works for step in work.steps]
 
 

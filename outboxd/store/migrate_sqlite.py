@@ -13,9 +13,9 @@ from outboxd.store.migrations import (
     PARTITION_TABLE,
     VERSION,
     definition,
-    first_jobs,
-    has_jobs,
     load,
+    make_beside,
+    plan_beside,
     refuse_newer,
     statement,
     theirs,
@@ -64,9 +64,7 @@ def missing_bookkeeping(connection: Connection) -> list[str]:
 
 def plan_sqlite(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
     """The statements that create what is missing now."""
-    sql = [load("sqlite")[name] for name in missing_bookkeeping(connection)]
-    if "jobs" in missing_bookkeeping(connection) or not has_jobs(connection):
-        sql.append(first_jobs("sqlite"))
+    sql = plan_beside(connection, missing_bookkeeping(connection))
     return sql + [step for lane in lanes for step in _steps(connection, lane)]
 
 
@@ -132,10 +130,7 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
     check_library()
     connection.begin()
     try:
-        for name in BOOKKEEPING:
-            connection.execute(load("sqlite")[name])
-        if not has_jobs(connection):
-            connection.execute(first_jobs("sqlite"))
+        make_beside(connection)
         said = [_init_lane(connection, lane) for lane in lanes]
     except BaseException:
         connection.rollback()

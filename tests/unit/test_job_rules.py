@@ -58,6 +58,15 @@ def test_params_may_be_written_on_several_lines(character: str) -> None:
     refusal(remark=f"a{character}b")
 
 
+@pytest.mark.parametrize("params", ["{", "plain", "{'a': 1}", '{"a": NaN}', "[" * 4000, "1 2"])
+def test_what_is_posted_must_be_json(params: str) -> None:
+    """A handler takes any text."""
+    rules.check_new(replace(GOOD, params=params))
+    assert "params are no JSON" in refusal(url="http://h/", params=params).what
+    for good in ("", " ", "{}", ' {"a": [1, "\u00e9"]}\n', "null"):
+        rules.check_new(replace(GOOD, url="http://h/", params=good))
+
+
 @given(st.text())
 def test_whatever_is_written_is_taken_or_refused_with_a_reason(text: str) -> None:
     """Nothing else may be raised."""

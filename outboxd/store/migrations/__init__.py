@@ -1,7 +1,7 @@
 """The tables as they are today, one .sql file per dialect, and how their statements and column definitions are read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -47,8 +47,24 @@ def first_jobs(dialect: str) -> str:
     return load(dialect)["write_jobs"].replace("{now}", statements.NOW[dialect])
 
 
-def has_jobs(connection: Connection) -> bool:
-    """Has there ever been a job? The table must be there."""
+def make_beside(connection: Connection) -> None:
+    """Make what is missing beside the lanes."""
+    for name in BOOKKEEPING:
+        connection.execute(load(connection.dialect)[name])
+    if not _has_jobs(connection):
+        connection.execute(first_jobs(connection.dialect))
+
+
+def plan_beside(connection: Connection, missing: Collection[str]) -> list[str]:
+    """The statements for that. missing: tables, by the names of their statements."""
+    sql = [load(connection.dialect)[name] for name in BOOKKEEPING if name in missing]
+    if "jobs" in missing or not _has_jobs(connection):
+        sql.append(first_jobs(connection.dialect))
+    return sql
+
+
+def _has_jobs(connection: Connection) -> bool:
+    """Has there ever been one?"""
     return bool(connection.query(f"SELECT 1 FROM {JOB_TABLE} LIMIT 1"))
 
 

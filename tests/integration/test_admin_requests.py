@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,17 @@ def test_a_body_that_is_too_long_is_read_to_its_end_and_answered(
     lines = ["POST /api/dead/replay HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
     answer = raw(here.owner.address, "\r\n".join([*lines, "", ""]).encode() + body)
     assert (answer.status, answer.error) == (413, "the body is longer than 64 KiB")
+
+
+def test_of_a_body_that_is_too_long_nothing_goes_to_the_disk(here: Place) -> None:
+    """500 connections that send 64 MiB each would fill it."""
+    folder = Path(f"/proc/{here.daemon.admin_pid()}/fd")
+    with open_connection(here.owner.address) as connection:
+        head = f"POST /api/dead/replay HTTP/1.1\r\nHost: x\r\nContent-Length: {len(LONG)}\r\n\r\n"
+        connection.sendall(head.encode() + LONG[:5_000_000])
+        assert [str(link.readlink()) for link in folder.iterdir() if "deleted" in str(link.readlink())] == []
+        connection.sendall(LONG[5_000_000:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize(

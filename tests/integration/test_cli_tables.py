@@ -70,9 +70,10 @@ def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli) -> None:
         ["ok", "database", lines[1][2]],
         ["ok", "table", "orders"],
         ["ok", "table", "room_outbox"],
+        ["ok", "jobs", "2"],
         ["ok", "publisher", "console"],
         ["ok", "admin.listen", "no"],
-        ["ok", "admin.socket", lines[6][2]],
+        ["ok", "admin.socket", lines[7][2]],
         ["ok", "admin", "tokens"],
         ["ok", "metrics", "a"],
     ]

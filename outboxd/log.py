@@ -64,6 +64,22 @@ BRIDGE_STOPPED = "bridge_stopped"
 BRIDGE_RESUMED = "bridge_resumed"
 SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
 SUBSCRIPTION_AVAILABLE = "subscription_available"
+JOB_MOUNTED = "job_mounted"
+JOB_CHANGED = "job_changed"
+JOB_UNMOUNTED = "job_unmounted"
+JOB_REFUSED = "job_refused"
+JOB_FAILED = "job_failed"
+JOB_RECOVERED = "job_recovered"
+JOB_TICKS_MISSED = "job_ticks_missed"
+JOB_RUNS_FULL = "job_runs_full"
+JOB_INTERRUPTED = "job_interrupted"
+JOB_LOCK_LOCAL = "job_lock_local"
+JOB_LOCK_LOST = "job_lock_lost"
+JOB_LOCKS_UNAVAILABLE = "job_locks_unavailable"
+JOB_LOCKS_AVAILABLE = "job_locks_available"
+JOB_LINES_LOST = "job_lines_lost"
+HANDLERS_REFUSED = "handlers_refused"
+JOBS_REFUSED = "jobs_refused"
 NODE_ID_SHARED = "node_id_shared"
 DOORBELL_UNAVAILABLE = "doorbell_unavailable"
 DOORBELL_AVAILABLE = "doorbell_available"
@@ -122,6 +138,26 @@ EVENTS: Mapping[str, str] = {
     BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
     SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
     SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",
+    JOB_MOUNTED: "the job's ticks are heeded on this node from now on",
+    JOB_CHANGED: "a job that is mounted was changed in its table",
+    JOB_UNMOUNTED: "the job was paused, unpublished or deleted: no more ticks on this node; a run that is under way "
+    "goes on to its end",
+    JOB_REFUSED: "a job cannot be mounted, why is in `error`; said once for each reason",
+    JOB_FAILED: "a run of the job failed, and the one before had not; every run is in the job log",
+    JOB_RECOVERED: "a run of the job succeeded, after one or more that failed",
+    JOB_TICKS_MISSED: "ticks came too late to run: the clock was set forwards, or the process or the machine stood "
+    "still",
+    JOB_RUNS_FULL: "as many runs go on at once as there may be: ticks are skipped until one ends",
+    JOB_INTERRUPTED: "runs were cut off by the end of their process; the job log says interrupted",
+    JOB_LOCK_LOCAL: "without `redis.url` the locks of jobs hold for this node only: jobs that may not overlap must run "
+    "on one node",
+    JOB_LOCK_LOST: "a run lost its lock while it went on, so that another one may begin beside it",
+    JOB_LOCKS_UNAVAILABLE: "Redis is away: ticks of jobs that need a lock are skipped",
+    JOB_LOCKS_AVAILABLE: "Redis answers again, and jobs get their locks",
+    JOB_LINES_LOST: "`count` lines of the job log were lost: the database was away for long, or refused them",
+    HANDLERS_REFUSED: "a module of `jobs.handlers` cannot be used; the text says what to do",
+    JOBS_REFUSED: "the tables of jobs cannot be used, the text says what to do; looked at again every minute, while "
+    "events are relayed",
     NODE_ID_SHARED: "another process has `partitions` of the ordered lane under this worker's very name: two daemons "
     "have the same `node_id`, and order is not certain; give each node its own and restart it",
     DOORBELL_UNAVAILABLE: "a worker cannot listen to the lane's doorbell at Redis: events wait for its next look, at "

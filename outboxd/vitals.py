@@ -31,6 +31,9 @@ TOTALS = (
 BRIDGE = "im_bridge"
 """The name of the bridge's slots (`im_bridge-01`), which is no lane's."""
 
+JOBS = "jobs"
+"""The name of the slot of the role that runs jobs; there is one, and it has no number."""
+
 RESTARTS = ("crashed", "killed", "hung", "ended")
 """Why a slot got another child: the last one crashed; was killed by a signal; was silent too long; ended unasked."""
 CRASHED, KILLED, HUNG, ENDED = range(len(RESTARTS))

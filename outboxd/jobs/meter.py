@@ -8,8 +8,9 @@ from outboxd.errors import MetricsError
 from outboxd.series import Series, counter_key, gauge_key, histogram_keys
 from outboxd.tally import Buckets
 
-SUCCEEDED, FAILED, SKIPPED, INTERRUPTED, MISSED = "succeeded", "failed", "skipped", "interrupted", "missed"
-RESULTS = (SUCCEEDED, FAILED, SKIPPED, INTERRUPTED, MISSED)
+RESULTS = ("succeeded", "failed", "skipped", "interrupted", "missed", "held")
+"""missed: ticks that came too late. held: ticks whose time came again, after the clock had been set back."""
+SUCCEEDED, FAILED, SKIPPED, INTERRUPTED, MISSED, HELD = RESULTS
 MOST_NAMES = 200
 """Jobs with series of their own; those that come later share OTHER."""
 OTHER = "other"

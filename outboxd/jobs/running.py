@@ -87,6 +87,10 @@ class Runs:
         """They came too late."""
         self._meter.count(job.name, results.MISSED, ticks)
 
+    def hold(self, job: Job, ticks: int) -> None:
+        """Their time came again."""
+        self._meter.count(job.name, results.HELD, ticks)
+
     def _line(self, job: Job, tick_s: int) -> Line:
         is_single = job.execute_policy is not Policy.IMMEDIATE or self._once_per_tick
         return Line(job, tick_s * 1000, tick_ms=tick_s * 1000 if is_single else None)

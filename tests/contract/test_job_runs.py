@@ -49,7 +49,8 @@ def test_a_tick_is_the_node_s_that_writes_it_first(jobs: Table, node: Connection
 
 
 def test_another_tick_and_another_job_are_free(jobs: Table, node: Connection) -> None:
-    ids = {runs.add(jobs.connection, a_run()), runs.add(node, a_run(job_id=8)), runs.add(node, a_run(tick_ms=TICK_MS + 1))}
+    one, two, three = a_run(), a_run(job_id=8), a_run(tick_ms=TICK_MS + 1)
+    ids = {runs.add(jobs.connection, one), runs.add(node, two), runs.add(node, three)}
     assert len(ids) == 3
     assert 0 not in ids
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +105,7 @@ class Life(NamedTuple):
 def overlaps(lives: list[Life]) -> int:
     """Pairs of runs, one after the other, of which the second began before the first had ended."""
     ordered = sorted(lives, key=lambda life: life.begin_s)
-    return sum(a.end_s is None or b.begin_s < a.end_s for a, b in zip(ordered, ordered[1:], strict=False))
+    return sum(a.end_s is None or b.begin_s < a.end_s for a, b in pairwise(ordered))
 
 
 def open_table(url: str, marks_path: Path) -> Iterator[Table]:

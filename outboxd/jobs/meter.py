@@ -11,7 +11,7 @@ from outboxd.tally import Buckets
 RESULTS = ("succeeded", "failed", "skipped", "interrupted", "missed", "held")
 """missed: ticks that came too late. held: ticks whose time came again, after the clock had been set back."""
 SUCCEEDED, FAILED, SKIPPED, INTERRUPTED, MISSED, HELD = RESULTS
-MOST_NAMES = 200
+MOST_NAMES = 100
 """Jobs with series of their own; those that come later share OTHER."""
 OTHER = "other"
 WRITE_EVERY_S = 1.0

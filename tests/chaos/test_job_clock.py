@@ -6,6 +6,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def ticks(table: Table, job: str) -> list[int]:
     return [life.fire_ms // 1000 for life in table.lives(job)]
 
 
+def count(table: Table, job: str) -> int:
+    """How many runs have begun."""
+    return len(table.lives(job))
+
+
+def is_told(tmp_path: Path, job: str, result: str, at_least: int) -> bool:
+    """The same as `told`, for a wait."""
+    return told(tmp_path, job, result) >= at_least
+
+
 def told(tmp_path: Path, job: str, result: str) -> float:
     """By the metrics."""
     return total(scrape(tmp_path / "node.sock"), "outboxd_job_runs_total", job=job, result=result)
@@ -62,9 +73,8 @@ def test_a_clock_that_jumps_forwards_misses_what_it_jumps_over(table: Table, sql
         (line,) = daemon.wait_for("job_ticks_missed")
         assert line["jobs"] == 2
         for job in JOBS:
-            before = len(ticks(table, job))
-            enough(lambda job=job, before=before: len(ticks(table, job)), before + 3, "ticks after the step")
-            wait_for(lambda job=job: told(tmp_path, job, "missed"), 10, "the metrics to tell")
+            enough(partial(count, table, job), count(table, job) + 3, "ticks after the step")
+            wait_for(partial(told, tmp_path, job, "missed"), 10, "the metrics to tell")
             assert told(tmp_path, job, "missed") == pytest.approx(HOUR_S, abs=SLACK)
         end([daemon])
     for job in JOBS:
@@ -100,7 +110,7 @@ def test_a_clock_that_is_set_back_holds_what_has_run(table: Table, sqlite_url: s
         enough(lambda: min(len(ticks(table, job)) for job in JOBS), 6, "ticks")
         clock.step(-5)
         for job in JOBS:
-            wait_for(lambda job=job: told(tmp_path, job, "held") >= 3, 20, "the metrics to tell")
+            wait_for(partial(is_told, tmp_path, job, "held", 3), 20, "the metrics to tell")
         before = {job: len(ticks(table, job)) for job in JOBS}
         enough(lambda: min(len(ticks(table, job)) - before[job] for job in JOBS), 2, "ticks after what was held")
         clock.step(-HOUR_S)

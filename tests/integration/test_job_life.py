@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,11 @@ def shared(mysql_url: str, tmp_path: Path) -> Iterator[Table]:
 def soon(daemons: list[Daemon], event: str, count: int = 1) -> None:
     """Each node says so."""
     for daemon in daemons:
-        daemon.wait_until(lambda daemon=daemon: len(daemon.lines(event)) >= count, f"{count} x {event}", SOON_S)
+        daemon.wait_until(partial(_said, daemon, event, count), f"{count} x {event}", SOON_S)
+
+
+def _said(daemon: Daemon, event: str, count: int) -> bool:
+    return len(daemon.lines(event)) >= count
 
 
 def over(table: Table, run_id: int, daemon: Daemon) -> Run:
@@ -112,7 +117,7 @@ def test_a_run_on_request_takes_the_lock_where_ticks_do(
     else:
         assert [run.status for run in ended] == ["succeeded", "skipped"]
         assert ended[1].message == "another run has the job's lock"
-    assert len(shared.lives()) == [run.status for run in ended].count("succeeded")
+    assert len(shared.lives()) == sum(run.status == "succeeded" for run in ended)
     with client(own_redis.url) as looking:
         assert looking.keys("job:lock:*") == []
 

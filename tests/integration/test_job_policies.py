@@ -70,8 +70,10 @@ def test_a_tick_runs_once_over_three_nodes(
     """Policies 2 and 3: one line for each tick over all nodes, one run at a time, the rest skipped. Policy 1: each node
     for itself, as if the others were not there.
     """
-    columns: dict[str, object] = {"is_sync": is_sync, "nap_s": NAP_S}
-    ids = {policy: shared.add(f"job {policy}", execute_policy=policy, **columns) for policy in (1, 2, 3)}
+    ids = {
+        policy: shared.add(f"job {policy}", execute_policy=policy, is_sync=is_sync, nap_s=NAP_S)
+        for policy in (1, 2, 3)
+    }
     with running(tmp_path, mysql_url, 3, own_redis.url) as daemons:
         mounted(daemons, 3)
         enough(lambda: min(len(shared.runs(job_id, "succeeded")) for job_id in ids.values()), RUNS + 1, "runs of each")

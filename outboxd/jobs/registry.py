@@ -51,6 +51,10 @@ class Context:
         """Is it time to come to an end? Ask between two pieces of work."""
         return self.stop.is_set()
 
+    def wait(self, duration_s: float) -> None:
+        """Sleep so many seconds, or less if it becomes time to stop."""
+        self.stop.wait(duration_s)
+
 
 Handler = Callable[[Context, str], str | None]
 """Gets the run and the job's params as they stand in the table; returns what the job log keeps."""

@@ -7,14 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from outboxd.config.schema import Jobs
-from outboxd.errors import JobFailed
-from outboxd.jobs.registry import Context
-from outboxd.jobs.targets import run_target
-from outboxd.schedule.records import Job
 from tests.services.certificates import make_certificates
 from tests.services.dead_ends import dripping
 from tests.services.find import outside_address, require
+from tests.services.job_calls import call, failure
 from tests.services.receiver import Receiver
 from tests.services.wait import wait_for
 
@@ -24,18 +20,6 @@ def receiver() -> Iterator[Receiver]:
     with Receiver() as receiver:
         receiver.answer(status=200, body="hello")
         yield receiver
-
-
-def call(url: str, allow_private: bool = True) -> str:
-    settings = Jobs(allow_private_targets=allow_private)
-    job = Job(id=1, name="one", cron_expression="0 0 * * * *", url=url)
-    return run_target(job, Context(job_id=1, job_name="one", fire_at_ms=1, settings=settings))
-
-
-def failure(url: str, allow_private: bool = True) -> str:
-    with pytest.raises(JobFailed) as failed:
-        call(url, allow_private)
-    return str(failed.value)
 
 
 LOOPBACK = ["127.0.0.1", "localhost", "127.1", "0x7f.1", "0x7f000001", "2130706433", "0177.0.0.1", "[::ffff:127.0.0.1]"]
@@ -75,7 +59,7 @@ def test_this_machine_is_private_by_its_other_address_and_by_its_name(receiver: 
 def test_where_clouds_keep_credentials_is_always_refused(host: str, allow_private: bool) -> None:
     """At once: nothing is sent there, and nothing waited for."""
     began_s = time.monotonic()
-    found = failure(f"http://{host}/latest/meta-data/", allow_private)
+    found = failure(f"http://{host}/latest/meta-data/", allow_private=allow_private)
     assert "is link-local, or where clouds keep credentials: no job may call it" in found
     assert time.monotonic() - began_s < 2
 

@@ -9,7 +9,7 @@ import click
 
 from outboxd import publishers
 from outboxd.admin.access import is_closed
-from outboxd.cli import bridge, check_admin, job_handlers, ring, show
+from outboxd.cli import bridge, check_admin, check_jobs, job_handlers, ring, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
@@ -94,8 +94,19 @@ def _database(options: Options, lanes: list[Lane]) -> Iterator[Line]:
             yield Line(OK, "database", f"{where} answers ({getattr(connection, 'version', connection.dialect)})")
             for lane in lanes:
                 yield _tried(f"table {lane.name}", partial(_verified, connection, lane))
+            yield _jobs(connection, options.config.jobs.enabled)
     except OutboxdError as error:
         yield Line(FAILED, "database", str(error))
+
+
+def _jobs(connection: Connection, runs_here: bool) -> Line:
+    """Where this node runs no job, what is missing is a warning."""
+    try:
+        text, problems = check_jobs.look(connection)
+    except OutboxdError as error:
+        return Line(FAILED if runs_here else WARNING, "jobs", str(error))
+    text += "" if runs_here else ", none on this node (jobs.enabled)"
+    return Line(WARNING, "jobs", f"{text}; {problems}") if problems else Line(OK, "jobs", text)
 
 
 def _verified(connection: Connection, lane: Lane) -> str:

@@ -1,6 +1,6 @@
 """The role that runs scheduled jobs, put together."""
 
-from outboxd.config.schema import Config, Lane
+from outboxd.config.schema import Config
 from outboxd.store import connect
 from outboxd.supervisor.spawn import ChildContext, Role
 from outboxd.vitals import JOBS
@@ -9,7 +9,7 @@ DRAIN_MARGIN_S = 2.0
 HEARTBEAT_MARGIN_S = 10.0
 
 
-def jobs_roles(config: Config, lanes: list[Lane], folder: str | None) -> list[Role]:
+def jobs_roles(config: Config, folder: str | None) -> list[Role]:
     """One, or none where this node runs no jobs. folder: for the metrics."""
     if not config.jobs.enabled:
         return []
@@ -21,7 +21,7 @@ def jobs_roles(config: Config, lanes: list[Lane], folder: str | None) -> list[Ro
         return run_jobs(
             context,
             config.jobs,
-            {lane.name: lane for lane in lanes},
+            config.lanes,
             config.node_id,
             lambda: connect(config.database),
             lambda: open_lock(config.redis.url),

@@ -111,7 +111,7 @@ def plan_of(
     """
     roles = relay_roles(config, lanes, folder, until_empty)
     if not until_empty:
-        roles += jobs_roles(config, lanes, folder)
+        roles += jobs_roles(config, folder)
         roles += bridge_roles(config)
     if listeners is not None:
         roles.append(_admin(config, lanes, listeners, folder))

@@ -123,7 +123,7 @@ def test_a_clock_that_is_set_back_holds_what_has_run(table: Table, sqlite_url: s
 
 def test_a_process_that_stood_still_skips_what_it_missed(table: Table, sqlite_url: str, tmp_path: Path) -> None:
     """SIGSTOP for less than the supervisor's limit: each second's tick has run once, or was counted."""
-    table.add("one", is_sync=0)
+    job_id = table.add("one", is_sync=0)
     config = jobs_config(tmp_path / "node.yaml", sqlite_url)
     with Daemon(config, tmp_path / "node.log") as daemon:
         daemon.admin_pid()
@@ -135,7 +135,7 @@ def test_a_process_that_stood_still_skips_what_it_missed(table: Table, sqlite_ur
         daemon.wait_for("job_ticks_missed")
         before = len(ticks(table, "one"))
         enough(lambda: len(ticks(table, "one")), before + 3, "ticks afterwards")
-        table.change(1, status=2)
+        table.change(job_id, status=2)
         daemon.wait_for("job_unmounted")
         let_pass(1.5)  # the metrics are written once a second
         missed = told(tmp_path, "one", "missed")

@@ -23,6 +23,7 @@ TICK_MS = 1_700_000_000_000
 @pytest.fixture
 def jobs(table: Lanes, tmp_path: Path) -> Table:
     """The tables, created and empty."""
+    table.connection.execute("DELETE FROM outboxd_job")
     return Table(table.connection, tmp_path / "marks")
 
 

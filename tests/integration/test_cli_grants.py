@@ -55,7 +55,28 @@ def test_the_documented_rights_are_enough(users: dict[str, Cli]) -> None:
     people("dead", "purge", "--yes").ok()
     people("status").ok()
     people("check").ok()
+    use_jobs(people)
     users["outboxd_init"]("init-db").ok()
+
+
+def use_jobs(cli: Cli) -> None:
+    """Everything that can be done with them."""
+    new = ("jobs", "add", "--name", "n", "--cron", "@daily", "--url", "HelloWorld", "--json")
+    key = str(cli(*new).json["id"])
+    changes = (f"update {key} --name m", f"run {key} --no-wait", f"resume {key}", f"pause {key}", f"delete {key} --yes")
+    for command in changes:
+        cli("jobs", *command.split()).ok()
+    for command in ("log", "list", "show 1"):
+        cli("jobs", *command.split()).ok()
+
+
+def test_the_daemons_rights_are_enough_for_the_job_api(users: dict[str, Cli], mysql_url: str) -> None:
+    """Which makes the statements of the commands; and LogClean deletes."""
+    use_jobs(users["outboxd"])
+    server, _, database = mysql_url.rpartition("/")
+    user = name_of(users["outboxd"], "outboxd")
+    daemons = f"mysql://{user}:secret-{user}@{server.partition('@')[2]}/{database}"
+    execute(daemons, "DELETE FROM outboxd_job_log WHERE id = 1")
 
 
 def test_a_right_that_is_missing_is_told_with_where_to_look(users: dict[str, Cli]) -> None:

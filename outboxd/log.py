@@ -183,7 +183,7 @@ def configure(level: str, format: str, node_id: str) -> None:
     plug_standard_descriptors()
     for handler in tuple(logging.root.handlers):
         logging.root.removeHandler(handler)
-    logging.root.addHandler(Handler(node_id, library_event=LIBRARY_MESSAGE, lost_event=LOG_LINES_LOST))
+    logging.root.addHandler(Handler(node_id, (logging.WARNING, LOG_LINES_LOST), library_event=LIBRARY_MESSAGE))
     change(level, format)
 
 

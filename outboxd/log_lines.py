@@ -19,13 +19,13 @@ _TRACEBACK_LINES = 30
 
 
 class Handler(logging.Handler):
-    """Turns records into lines. `line_of`: the format. library_event: what a library's own line is called; lost_event:
-    the line that tells of those that got lost.
+    """Turns records into lines. `line_of`: the format. lost: level and event of the line that tells of those that got
+    lost. library_event: what a library's own line is called.
     """
 
-    def __init__(self, node_id: str, library_event: str, lost_event: str) -> None:
+    def __init__(self, node_id: str, lost: tuple[int, str], library_event: str) -> None:
         super().__init__()
-        self._library_event, self._lost_event = library_event, lost_event
+        self._lost, self._library_event = lost, library_event
         self._context = {"worker": "", "node_id": node_id}  # stands in every line
         self.line_of: Callable[[Mapping[str, object]], bytes] = json_line
         self._output = Output(2)
@@ -36,7 +36,7 @@ class Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._output.lost:
-            note = self._facts(logging.WARNING, time.time(), self._lost_event) | {"count": self._output.lost}
+            note = self._facts(self._lost[0], time.time(), self._lost[1]) | {"count": self._output.lost}
             self._output.write(self.line_of(note), is_note=True)
         self._output.write(self._line(record))
 

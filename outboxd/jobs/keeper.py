@@ -1,8 +1,8 @@
 """The thread that keeps the tables and the role in step: which jobs there are, what was asked for, which runs live."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from outboxd.errors import StoreError
 from outboxd.jobs import meter as results
@@ -14,6 +14,7 @@ from outboxd.jobs.runner import Crew
 from outboxd.jobs.running import Runs
 from outboxd.schedule import runs as table
 from outboxd.schedule.records import Job
+from outboxd.schedule.rules import MOST_JOBS
 from outboxd.schedule.runs import NOBODY_TOOK_IT, REQUEST_MS, Request
 
 FIRST_LOOK_S = 2.0
@@ -22,18 +23,15 @@ LOOK_S = 2.0
 REQUESTS_S = 1.0
 ALIVE_S = 15.0
 """So often the running rows are said to be alive, and those of dead nodes closed."""
-MOST_JOBS = 500
-"""Jobs that a node mounts; each has a thread."""
 MOST_REQUESTS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the table said last. problems: what is wrong, by the job's id. left_out: ids beyond MOST_JOBS, if any."""
+    """What the table said last. is_cut: there are more than MOST_JOBS, and each that is mounted has a thread."""
 
-    jobs: tuple[Job, ...] = ()
-    problems: Mapping[int, str] = field(default_factory=dict)
-    is_cut: bool = False
+    jobs: tuple[Job, ...]
+    is_cut: bool
 
 
 class Keeper:
@@ -91,8 +89,8 @@ class Keeper:
             self._has_begun = not closed
 
     def _look(self) -> None:
-        jobs, problems = self._journal.call(lambda connection: table.running_jobs(connection, MOST_JOBS + 1))
-        self.seen = Seen(tuple(jobs[:MOST_JOBS]), problems, len(jobs) > MOST_JOBS)
+        jobs = self._journal.call(lambda connection: table.running_jobs(connection, MOST_JOBS + 1))
+        self.seen = Seen(tuple(jobs[:MOST_JOBS]), len(jobs) > MOST_JOBS)
 
     def _keep_alive(self) -> None:
         row_ids = self._runs.row_ids()
@@ -116,11 +114,7 @@ class Keeper:
                 self._take(request)
 
     def _take(self, request: Request) -> None:
-        try:
-            job = self._journal.call(lambda connection: table.find_job(connection, request.job_id))
-        except ValueError as error:
-            self._drop(request, f"its row cannot be a job's: {error}")
-            return
+        job = self._journal.call(lambda connection: table.find_job(connection, request.job_id))
         if job is None:
             self._drop(request, "the job is not there any more")
             return

@@ -32,6 +32,11 @@ class Meter:
         self._is_broken = False
         self._write_at_s = 0.0
 
+    def expect(self, job: str) -> None:
+        """Show its counters before there is anything to count: Prometheus sees no increase in a series that is new."""
+        for result in RESULTS:
+            self.count(job, result, 0)
+
     def count(self, job: str, result: str, n: int = 1) -> None:
         """So many runs or ticks ended like this."""
         with self._mutex:

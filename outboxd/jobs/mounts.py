@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 
 from outboxd.errors import CronError
-from outboxd.jobs.keeper import MOST_JOBS, Seen
+from outboxd.jobs.keeper import Seen
 from outboxd.jobs.report import Report
 from outboxd.jobs.runner import Crew, Runner, Threads
 from outboxd.jobs.running import Runs
 from outboxd.schedule import ticks
 from outboxd.schedule.cron import Schedule, parse
 from outboxd.schedule.records import Job, Policy
+from outboxd.schedule.rules import MOST_JOBS
 
 BEHIND_S = 3
 """So far back the last tick of each of the first jobs is looked for, if the process ran: reading them took a while."""
@@ -44,8 +45,6 @@ class Mounts:
             for job in seen.jobs:
                 if job.id not in self._mounts or self._mounts[job.id].job != job:
                     self._mount(job, wall_s, monotonic_s)
-            for job_id, problem in seen.problems.items():
-                self._report.refused(job_id, "", problem)
             if seen.is_cut:
                 self._report.refused(0, "", f"more than {MOST_JOBS} jobs; those with the highest ids are left out")
             self._seen, self._began_s = seen, None
@@ -72,6 +71,7 @@ class Mounts:
             self._runners[job.id] = Runner(job, self._runs, self._crew, self._threads)
         self._report.forget_refusal(job.id)
         self._report.mounted(job, before is None)
+        self._runs.expect(job)
         if job.execute_policy is not Policy.IMMEDIATE:
             self._report.locks_are_local()
 

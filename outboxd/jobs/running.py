@@ -83,6 +83,10 @@ class Runs:
         line.is_counted = line.tick_ms is None  # else it may be another node's
         self._skip(line, why)
 
+    def expect(self, job: Job) -> None:
+        """It is mounted: its counters are there from now on."""
+        self._meter.expect(job.name)
+
     def miss(self, job: Job, ticks: int) -> None:
         """They came too late."""
         self._meter.count(job.name, results.MISSED, ticks)

@@ -6,10 +6,11 @@ Invariants:
 - A row is `running` only while its node says so at least every ALIVE_MS; after that anybody closes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from outboxd.schedule.records import Job, JobStatus, Policy, Run, RunStatus
+from outboxd.schedule.book import job_of
+from outboxd.schedule.records import Job, Run, RunStatus
 from outboxd.store import statements
 from outboxd.store.connection import NO_PARAMS, Connection, Params, Row
 from outboxd.store.lists import chunks, listed
@@ -56,40 +57,15 @@ def check(connection: Connection) -> None:
     _execute(connection, "check_insert")
 
 
-def running_jobs(connection: Connection, most: int) -> tuple[list[Job], Mapping[int, str]]:
-    """(jobs with status 1, the oldest first, at most `most`; by job what is wrong with those whose row cannot be one).
-    """
-    jobs: list[Job] = []
-    problems: dict[int, str] = {}
-    for row in _query(connection, "running_jobs", {"most": most}):
-        try:
-            jobs.append(_job_of(row))
-        except ValueError as error:
-            problems[int(row[0])] = str(error)
-    return jobs, problems
+def running_jobs(connection: Connection, most: int) -> list[Job]:
+    """Jobs with status 1, the oldest first."""
+    return [job_of(row) for row in _query(connection, "running_jobs", {"most": most})]
 
 
 def find_job(connection: Connection, job_id: int) -> Job | None:
-    """In any state but deleted. Raises ValueError where its row holds what cannot be."""
+    """In any state but deleted."""
     rows = _query(connection, "job", {"id": job_id})
-    return _job_of(rows[0]) if rows else None
-
-
-def _job_of(row: Row) -> Job:
-    return Job(
-        id=int(row[0]),
-        name=str(row[1]),
-        cron_expression=str(row[2]),
-        url=str(row[3]),
-        params=str(row[4]),
-        execute_policy=Policy(int(row[5])),
-        is_sync=bool(row[6]),
-        status=JobStatus(int(row[7])),
-        remark=str(row[8]),
-        created_at_ms=int(row[9]),
-        updated_at_ms=int(row[10]),
-        deleted_at_ms=int(row[11]),
-    )
+    return job_of(rows[0]) if rows else None
 
 
 def add(connection: Connection, run: Run, age_ms: int = 0) -> int:

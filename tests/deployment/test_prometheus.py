@@ -87,8 +87,8 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(name: str) -> None:
     path, _, anchor = alert["annotations"]["runbook"].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    labels = set(re.findall(r"\$labels\.([a-z]+)", str(alert["annotations"])))
-    assert labels <= set(re.findall(r"[a-z]+", alert["expr"])) | {"instance"}
+    labels = set(re.findall(r"\$labels\.([a-z_]+)", str(alert["annotations"])))
+    assert labels <= set(re.findall(r"[a-z_]+", alert["expr"])) | {"instance"}
 
 
 def test_keda_asks_for_a_metric_that_exists() -> None:

@@ -81,21 +81,20 @@ def test_a_change_in_the_table_is_picked_up_by_every_node(shared: Table, mysql_u
 def test_a_run_is_asked_for_in_any_state(table: Table, database_url: str, tmp_path: Path) -> None:
     """It changes none, and what cannot run says why."""
     paused, unpublished = table.add("paused", status=2), table.add("new", status=0)
-    gone, odd = table.add("gone", deleted_at_ms=5), table.add("odd", execute_policy=9)
+    gone = table.add("gone", deleted_at_ms=5)
     failing = table.add("failing", status=2, fails=True)
     with running(tmp_path, database_url) as (daemon,):
-        asked = {job_id: table.request(job_id, "job") for job_id in (paused, unpublished, gone, odd, failing)}
+        asked = {job_id: table.request(job_id, "job") for job_id in (paused, unpublished, gone, failing)}
         old = table.request(paused, "paused", age_ms=601_000)
         for job_id in (paused, unpublished):
             run = over(table, asked[job_id], daemon)
             assert (run.status, run.triggered_by, run.node_id, run.tick_ms) == ("succeeded", "somebody", "node", None)
         assert over(table, asked[gone], daemon).message == "the job is not there any more"
-        assert "9 is not a valid Policy" in over(table, asked[odd], daemon).message
         assert (over(table, old, daemon).status, table.run(old).message) == ("skipped", NOBODY_TOOK_IT)
         failed = over(table, asked[failing], daemon)
         assert (failed.status, failed.exception) == ("failed", "RuntimeError: it was told to")
         end([daemon])
-    assert [row[0] for row in table.connection.query("SELECT status FROM outboxd_job ORDER BY id")] == [2, 0, 1, 1, 2]
+    assert [row[0] for row in table.connection.query("SELECT status FROM outboxd_job ORDER BY id")] == [2, 0, 1, 2]
     assert sorted(life.job for life in table.lives()) == ["failing", "new", "paused"]
 
 

@@ -181,9 +181,10 @@ def configure(level: str, format: str, node_id: str) -> None:
     level: debug, info, warning or error. format: json or console. Libraries' lines come along, from info up.
     """
     plug_standard_descriptors()
-    for handler in tuple(logging.root.handlers):
-        logging.root.removeHandler(handler)
-    logging.root.addHandler(Handler(node_id, (logging.WARNING, LOG_LINES_LOST), library_event=LIBRARY_MESSAGE))
+    for before in tuple(logging.root.handlers):
+        logging.root.removeHandler(before)
+    handler = Handler(node_id, (logging.WARNING, LOG_LINES_LOST), library_event=LIBRARY_MESSAGE)
+    logging.root.addHandler(handler)
     change(level, format)
 
 

@@ -1,14 +1,18 @@
 """The lock of a job, whatever keeps it: one owner at a time, and only its owner renews or frees it."""
 
+import re
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 from redis import Redis
 
 from outboxd.errors import LockUnavailable
 from outboxd.jobs.lock import JobLock, MemoryLock, RedisLock, open_lock
+from tests.services.daemon import ROOT
 from tests.services.redis_server import RedisServer, client
 from tests.services.wait import let_pass, wait_for
 
@@ -168,6 +172,23 @@ def test_a_server_that_is_away_is_told_of(own_redis: RedisServer, job_id: int) -
             return False
 
     wait_for(is_taken, 5, "the lock to be had again")
+
+
+def test_the_rights_that_the_documents_name_are_enough(own_redis: RedisServer, job_id: int) -> None:
+    """Where Redis has access control; without them the lock cannot be had, which is told."""
+    (rights,) = re.findall(r"ACL SETUSER outboxd ('~job:lock:.*)", (ROOT / "docs" / "jobs.md").read_text("utf-8"))
+    with closing(client(own_redis.url)) as admin:
+        admin.execute_command("ACL", "SETUSER", "limited", "on", ">limited-word", "resetchannels", "-@all", "+hello")
+        url = own_redis.url.replace("redis://", "redis://limited:limited-word@")
+        with pytest.raises(LockUnavailable, match="NoPermission"):
+            RedisLock(url).take(job_id, "a")
+        admin.execute_command("ACL", "SETUSER", "limited", *shlex.split(rights))
+    lock = RedisLock(url)
+    assert lock.take(job_id, "a")
+    assert lock.renew(job_id, "a")
+    assert not lock.take(job_id, "b")
+    assert lock.free(job_id, "a", after_s=5.0)
+    assert lock.free(job_id, "a")
 
 
 def test_where_it_is_kept_is_chosen_by_the_configuration(redis_server: str) -> None:

@@ -40,7 +40,6 @@ class Keeper:
     def __init__(self, journal: Journal, runs: Runs, crew: Crew, meter: Meter, report: Report) -> None:
         self._journal, self._runs, self._crew, self._meter, self._report = journal, runs, crew, meter, report
         self.seen: Seen | None = None
-        self._is_ending = False
         self._has_begun = False
         start_s = time.monotonic()
         self._steps: dict[Callable[[], None], tuple[float, float]] = {  # when next, and how often
@@ -51,17 +50,18 @@ class Keeper:
         }
 
     def end(self) -> None:
-        """From now on only lines are written."""
-        self._is_ending = True
+        """From now on lines are written, and said to be alive; nothing else."""
+        self._steps = {self._keep_alive: self._steps[self._keep_alive]}
 
     def work_for_ever(self) -> None:
         """The thread's work. What the database refuses, or has no time for, is tried again."""
         while True:
             self._try(self._flush)
             now_s = time.monotonic()
-            for step, (at_s, every_s) in self._steps.items():
-                if now_s >= at_s and not self._is_ending:
-                    self._steps[step] = now_s + every_s, every_s
+            steps = self._steps
+            for step, (at_s, every_s) in steps.items():
+                if now_s >= at_s and steps is self._steps:
+                    steps[step] = now_s + every_s, every_s
                     self._try(self._begin)
                     if self._has_begun:
                         self._try(step)
@@ -78,8 +78,8 @@ class Keeper:
             pass
 
     def _flush(self) -> None:
-        while written := self._journal.flush():
-            self._runs.written(written)
+        while not self._journal.is_written:
+            self._runs.written(self._journal.flush())
 
     def _begin(self) -> None:
         """First of all: what the last process of this node has left running was cut off with it."""

@@ -106,6 +106,11 @@ class RedisLock:
     def free(self, job_id: int, token: str, after_s: float = 0.0) -> bool:
         return self._ask(RENEW, job_id, token, after_s) if after_s else self._ask(FREE, job_id, token, 0.0)
 
+    def close(self) -> None:
+        """Close the connection; locks stay as they are."""
+        with self._mutex:
+            self._redis.close()
+
     def _ask(self, script: str, job_id: int, token: str, time_s: float) -> bool:
         arguments = (f"job:lock:{job_id}", token, str(round(time_s * 1000)))
         with self._mutex:

@@ -13,12 +13,20 @@ from redis import Redis
 from outboxd.errors import LockUnavailable
 from outboxd.jobs.lock import JobLock, MemoryLock, RedisLock, open_lock
 from tests.services.daemon import ROOT
+from tests.services.job_locks import close_locks, redis_lock
 from tests.services.redis_server import RedisServer, client
 from tests.services.wait import let_pass, wait_for
 
 HELD_FOR_S = 0.4
 
 Open = Callable[[], JobLock]
+
+@pytest.fixture(autouse=True)
+def closing_locks() -> Iterator[None]:
+    """Whatever a test opens."""
+    yield
+    close_locks()
+
 
 
 @pytest.fixture(params=["memory", "redis"])
@@ -28,7 +36,7 @@ def open_it(request: pytest.FixtureRequest) -> Open:
         lock = MemoryLock()
         return lambda: lock
     url: str = request.getfixturevalue("redis_server")
-    return lambda: RedisLock(url, held_for_s=HELD_FOR_S * 25)
+    return lambda: redis_lock(url, held_for_s=HELD_FOR_S * 25)
 
 
 @pytest.fixture
@@ -103,7 +111,7 @@ def redis(redis_server: str) -> Iterator[Redis]:
 
 def short(url: str) -> RedisLock:
     """Held for HELD_FOR_S."""
-    return RedisLock(url, held_for_s=HELD_FOR_S)
+    return redis_lock(url, held_for_s=HELD_FOR_S)
 
 
 def test_one_that_is_not_renewed_frees_itself(redis_server: str, job_id: int) -> None:
@@ -127,7 +135,7 @@ def test_one_that_is_renewed_is_held_for_longer_than_its_time(redis_server: str,
 
 def test_one_that_was_lost_is_its_next_owners(redis_server: str, redis: Redis, job_id: int) -> None:
     """The former owner neither frees nor renews it, nor changes how long the next one has it."""
-    here, there = short(redis_server), RedisLock(redis_server, held_for_s=60.0)
+    here, there = short(redis_server), redis_lock(redis_server, held_for_s=60.0)
     assert here.take(job_id, "a")
     wait_for(lambda: there.take(job_id, "b"), 5, "the lock to free itself")
     assert not here.renew(job_id, "a")
@@ -140,7 +148,7 @@ def test_one_that_was_lost_is_its_next_owners(redis_server: str, redis: Redis, j
 
 
 def test_one_that_is_left_frees_itself_soon(redis_server: str, job_id: int) -> None:
-    lock = RedisLock(redis_server, held_for_s=60.0)
+    lock = redis_lock(redis_server, held_for_s=60.0)
     assert lock.take(job_id, "a")
     assert lock.free(job_id, "a", after_s=0.2)
     wait_for(lambda: lock.take(job_id, "b"), 5, "the lock to free itself")
@@ -148,7 +156,7 @@ def test_one_that_is_left_frees_itself_soon(redis_server: str, job_id: int) -> N
 
 def test_a_server_that_was_restarted_meanwhile_costs_no_run(own_redis: RedisServer, job_id: int) -> None:
     """The connection that it has closed is found out by the next question only, which is asked again."""
-    lock = RedisLock(own_redis.url)
+    lock = redis_lock(own_redis.url)
     assert lock.take(job_id, "a")
     own_redis.stop()
     own_redis.start()
@@ -158,7 +166,7 @@ def test_a_server_that_was_restarted_meanwhile_costs_no_run(own_redis: RedisServ
 
 def test_a_server_that_is_away_is_told_of(own_redis: RedisServer, job_id: int) -> None:
     """And not asked for a while: runs would wait for its time-outs, one after the other."""
-    lock = RedisLock(own_redis.url)
+    lock = redis_lock(own_redis.url)
     own_redis.stop()
     for _ in range(2):
         with pytest.raises(LockUnavailable, match="refused"):
@@ -181,9 +189,9 @@ def test_the_rights_that_the_documents_name_are_enough(own_redis: RedisServer, j
         admin.execute_command("ACL", "SETUSER", "limited", "on", ">limited-word", "resetchannels", "-@all", "+hello")
         url = own_redis.url.replace("redis://", "redis://limited:limited-word@")
         with pytest.raises(LockUnavailable, match="NoPermission"):
-            RedisLock(url).take(job_id, "a")
+            redis_lock(url).take(job_id, "a")
         admin.execute_command("ACL", "SETUSER", "limited", *shlex.split(rights))
-    lock = RedisLock(url)
+    lock = redis_lock(url)
     assert lock.take(job_id, "a")
     assert lock.renew(job_id, "a")
     assert not lock.take(job_id, "b")

@@ -11,18 +11,26 @@ from redis import Redis
 
 from outboxd.errors import LockUnavailable
 from outboxd.jobs.holds import Hold, Holds
-from outboxd.jobs.lock import MemoryLock, RedisLock
+from outboxd.jobs.lock import MemoryLock
+from tests.services.job_locks import close_locks, redis_lock
 from tests.services.redis_server import RedisServer, client
 from tests.services.wait import let_pass, wait_for
 
 HELD_FOR_S = 0.5
 
 
+@pytest.fixture(autouse=True)
+def closing_locks() -> Iterator[None]:
+    """Whatever a test opens."""
+    yield
+    close_locks()
+
+
 class Node:
     """The locks of one process; its thread renews as long as the node lives."""
 
     def __init__(self, url: str, held_for_s: float = HELD_FOR_S) -> None:
-        self.holds = Holds(RedisLock(url, held_for_s))
+        self.holds = Holds(redis_lock(url, held_for_s))
         self.lost: list[str] = []
         self._is_dead = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -105,7 +113,7 @@ def test_a_lock_that_was_lost_is_never_freed_by_its_former_owner(
 
 def test_a_process_that_stood_still_for_too_long_has_lost_it(redis_server: str, redis: Redis, job_id: int) -> None:
     """It looks at the server before it believes its own clock."""
-    frozen, other = Holds(RedisLock(redis_server, 0.2)), Node(redis_server)
+    frozen, other = Holds(redis_lock(redis_server, 0.2)), Node(redis_server)
     lost: list[str] = []
     hold = frozen.take(job_id, lost.append)
     assert hold is not None

@@ -118,14 +118,16 @@ class Site:
     def _many(self, insert: str, count: int) -> None:
         """The database makes the numbers by itself; 50,000 in a statement, since a statement's time is limited."""
         rows = "(WITH RECURSIVE r(n) AS (SELECT :first UNION ALL SELECT n + 1 FROM r WHERE n < :last) SELECT n FROM r)"
-        if self.connection.dialect == "mysql":
-            self.connection.execute("SET SESSION max_recursive_iterations = 100000")
         for first in range(1, count + 1, 50_000):
             numbers = {"first": first, "last": min(first + 49_999, count)}
             self.connection.execute(f"{insert} {rows} AS numbers", numbers)
 
     def count(self, table: str, condition: str = "1 = 1") -> int:
         return int(self.connection.query(f"SELECT COUNT(*) FROM {table} WHERE {condition}")[0][0])
+
+    def nth_id(self, table: str, number: int) -> int:
+        """Counted from 0, in ascending order."""
+        return int(self.connection.query(f"SELECT id FROM {table} ORDER BY id LIMIT 1 OFFSET {number}")[0][0])
 
     @property
     def portions(self) -> list[int]:
@@ -139,7 +141,8 @@ def site(database_url: str) -> Iterator[Site]:
     connection = connect(database_of(database_url))
     lanes = {name: Lane(name=name) for name in ("room_outbox", "room_robot_outbox")}
     init_db(connection, list(lanes.values()))
-    connection.execute("DELETE FROM outboxd_job_log")
+    if connection.dialect == "mysql":  # the test looks on for longer than a session of ours may be idle
+        connection.execute("SET SESSION max_recursive_iterations = 100000, wait_timeout = 900")
     yield Site(database_url, lanes, connection)
     connection.close()
 
@@ -199,12 +202,12 @@ def test_log_clean_keeps_its_limits_on_a_large_log(site: Site) -> None:
     that have not ended lie in front and stop nothing."""
     site.log(BATCH_ROWS + 1, age_days=500, status="running")
     site.log(MANY_LINES, age_days=100)
+    first_left = site.nth_id("outboxd_job_log", BATCH_ROWS + 1 + 200_000)
     assert site.run("LogClean") == "200000 lines older than 90 days deleted, more is left for the next run"
     assert site.count("outboxd_job_log") == BATCH_ROWS + 1 + MANY_LINES - 200_000
     assert sum(site.portions) == 200_000
     assert max(site.portions) == 5_000
-    left = site.connection.query("SELECT MIN(id), MAX(id) FROM outboxd_job_log WHERE status = 'succeeded'")[0]
-    assert left[1] - left[0] == MANY_LINES - 200_000 - 1, "those that are left are not the youngest"
+    assert site.nth_id("outboxd_job_log", BATCH_ROWS + 1) == first_left, "those that are left are not the youngest"
     assert site.run("LogClean").startswith("200000" if MANY_LINES > 400_000 else str(MANY_LINES - 200_000))
 
 
@@ -270,13 +273,14 @@ def test_outbox_clean_keeps_its_limits_on_a_large_table(site: Site) -> None:
     with_retention(site, 7, "room_outbox")
     site.events("room_outbox", MANY_EVENTS, age_days=8)
     assert (outbox_clean.MOST_ROWS, outbox_clean.MOST_S) == (2_000_000, 1800.0)
-    most = MANY_EVENTS // 5
+    most = MANY_EVENTS // 10
     for run in (1, 2):
+        first_left = site.nth_id("room_outbox", most)
         told = clean_lanes(site.context(), most, 600)
         assert told == f"room_outbox: {most} rows deleted, more is left for the next run"
         assert sum(site.portions) == run * most
-        ids = site.connection.query("SELECT MIN(id), MAX(id) FROM room_outbox")[0]
-        assert ids[1] - ids[0] == site.count("room_outbox") - 1 == MANY_EVENTS - run * most - 1
+        assert site.count("room_outbox") == MANY_EVENTS - run * most
+        assert site.nth_id("room_outbox", 0) == first_left, "those that are left are not the youngest"
     assert max(site.portions) <= 5_000
 
 

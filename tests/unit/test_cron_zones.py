@@ -91,6 +91,8 @@ def test_over_two_years_a_daily_job_is_as_the_calendar_says(zone: str) -> None:
     [
         ("Europe/Berlin", "0 30 2 * * *", "2026-03-29", []),
         ("Europe/Berlin", "0 30 2 * * *", "2026-10-25", ["00:30", "01:30"]),
+        ("Europe/Berlin", "0 30 2 25 10 *", "2026-10-25", ["00:30", "01:30"]),  # and else not for a year
+        ("America/New_York", "0 30 1 ? * Sun", "2026-11-01", ["05:30", "06:30"]),
         ("Europe/Berlin", "0 30 3 * * *", "2026-03-29", ["01:30"]),
         ("America/New_York", "0 30 2 * * *", "2026-03-08", []),
         ("America/New_York", "# 30 1 * * *", "2026-11-01", ["05:30", "06:30"]),
@@ -104,6 +106,17 @@ def test_skipped_hours_do_not_run_and_doubled_ones_run_twice(
     start_s = at(f"{day} 00:00")
     ticks = named(expression, zone).upcoming(start_s - 1, 3)
     assert [at_s for at_s in ticks if at_s < start_s + 24 * HOUR_S] == [at(f"{day} {time}") for time in expected]
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Shanghai"])
+def test_a_date_in_half_a_year_is_found_over_the_change_in_between(zone: str) -> None:
+    """Summer's noon comes an hour sooner than winter's clock would have it."""
+    for after, expression, expected in (
+        ("2026-01-15", "0 0 12 1 7 *", "2026-07-01 12:00"),
+        ("2026-07-01 12:00", "0 0 12 15 1 *", "2027-01-15 12:00"),
+        ("2026-07-02", "0 0 12 1 7 *", "2027-07-01 12:00"),
+    ):
+        assert named(expression, zone).next_after(at(after, ZoneInfo(zone))) == at(expected, ZoneInfo(zone))
 
 
 def test_a_time_that_is_skipped_whenever_it_comes_has_no_next_one() -> None:
@@ -192,8 +205,9 @@ def test_whatever_is_written_the_next_times_ascend_and_match_and_nothing_matches
     at_s = before_a_change(offset_at, start_s) if is_near_a_change else start_s
     for _ in range(3):
         next_s = schedule.next_after(at_s)
-        end_s = at_s + HOUR_S if next_s is None else min(next_s, at_s + HOUR_S)
-        assert due(expression, walls(range(at_s + 1, end_s), ZoneInfo(zone))) == []
+        end_s = at_s + HOUR_S if next_s is None else next_s
+        between = {*range(at_s + 1, min(end_s, at_s + HOUR_S)), *range(max(at_s + 1, end_s - 2 * HOUR_S), end_s)}
+        assert due(expression, walls(between, ZoneInfo(zone))) == []
         if next_s is None:
             break
         assert next_s > at_s

@@ -157,6 +157,18 @@ def test_a_clock_that_was_an_hour_ahead_for_a_minute_loses_only_what_it_jumped_o
     assert fired == ticks(1, 60) + ticks(121, 121 + 2 * HOUR_S)
 
 
+def test_a_clock_that_was_an_hour_behind_for_a_minute_misses_only_that_minute() -> None:
+    """Back by mistake, and forwards again: what lies between, and had fired before, was not missed."""
+    world = World(EVERY_SECOND)
+    world.runs(2 * HOUR_S - 600)
+    world.passes(1.0, step_s=-HOUR_S)
+    world.runs(59)
+    world.passes(1.0, step_s=HOUR_S)
+    assert world.missed == 61 - (LATE_S + 1)
+    assert max(Counter(world.fired).values()) == 1
+    assert world.runs(10) == ticks(2 * HOUR_S - 600 + 62, 2 * HOUR_S - 600 + 71)
+
+
 def test_a_clock_that_was_a_year_ahead_is_corrected_and_the_job_goes_on() -> None:
     world = World(EVERY_SECOND, START_S + 365 * 86_400 + 0.25)
     world.runs(3 * HOUR_S)

@@ -36,7 +36,7 @@ TRAIL_STEP_S = 0.025
 
 class Holding(msgspec.Struct, frozen=True):
     """What the worker holds and can take. waiting: not yet handed to a publisher. appetite: of Fanout. all_closed: no
-    breaker is open."""
+    breaker is open. stale_before_ms: events created earlier are thrown away; 0: none are."""
 
     count: int
     payload_bytes: int
@@ -44,6 +44,7 @@ class Holding(msgspec.Struct, frozen=True):
     suspect: bool
     appetite: str
     all_closed: bool
+    stale_before_ms: int = 0
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -142,8 +143,12 @@ class Planner:
             # Parked rows are most of the due ones now; a probe prefers an event that has not failed yet.
             in_turn = self._claims % PARKED_SHARE == 0 and now_s >= self._parked_from_s
             due = holding.appetite == ALL and in_turn
-        limit = self._lane.batch_size if holding.appetite == ALL else 1
+        # What is stale needs no publisher: of that a batch is taken even where only a probe may go.
+        limit = self._lane.batch_size if holding.appetite == ALL or holding.stale_before_ms else 1
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
+        if holding.stale_before_ms:
+            is_probe = holding.appetite != ALL
+            want = msgspec.structs.replace(want, stale_before_ms=holding.stale_before_ms, is_probe=is_probe)
         floors = ZERO if self._sweeping else self._behind(now_s) if self._trails else self.floors
         return Take(want, floors, self._sweeping, self._follows_ring)
 

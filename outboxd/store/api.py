@@ -56,7 +56,7 @@ class Want(msgspec.Struct, frozen=True):
     that does not fit ends the claim before it, but `idle` lets the first row be larger. idle: the worker holds
     nothing, so a suspect may be taken. fresh, due, suspects: which classes to look for. max_event_bytes: a larger row
     is taken without its payload (`Claim.oversize`). stale_before_ms: of rows created earlier no payload need come; 0:
-    of none. is_probe: of the others at most one is taken.
+    of none. live_limit: of the others so many at the most; 0: up to limit.
     """
 
     token: int
@@ -70,7 +70,7 @@ class Want(msgspec.Struct, frozen=True):
     due: bool = True
     suspects: bool = True
     stale_before_ms: int = 0
-    is_probe: bool = False
+    live_limit: int = 0
 
 
 class Pick(msgspec.Struct, frozen=True):

@@ -49,7 +49,7 @@ def choose(candidates: Sequence[Row], want: Want) -> Choice:
         else:
             others += 1
         total += size
-        if (total > want.budget_bytes and not (count == 0 and want.idle)) or (want.is_probe and others > 1):
+        if (total > want.budget_bytes and not (count == 0 and want.idle)) or 0 < want.live_limit < others:
             passed = candidates[: candidates.index(row)] if suspects else usual[:count]
             return Choice(usual[:count], False, bool(suspects), True, passed)
     return Choice(usual, False, bool(suspects), False, candidates)

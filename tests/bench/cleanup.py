@@ -24,6 +24,14 @@ from tests.bench.measure import cpu_s
 from tests.services.mariadb import PrivateServer, connect
 from tests.services.wait import let_pass, wait_for
 
+GOALS = {
+    "cleanup_insert_p99": ("<=", 2.0),
+    "cleanup_s": ("<=", 600.0),
+    "cleanup_insert_errors": ("<=", 0.0),
+    "prune_insert_p99": ("<=", 2.0),
+    "prune_s": ("<=", 600.0),
+    "prune_insert_errors": ("<=", 0.0),
+}
 RATE = 500
 CONNECTIONS = 4
 LIMIT_S = 600.0

@@ -55,6 +55,10 @@ class SubscriptionError(OutboxdError):
     """A queue that is read from cannot be asked now. Whoever reads waits and tries again."""
 
 
+class CronError(OutboxdError):
+    """A cron expression that cannot be used: which field, what is wrong, what to write."""
+
+
 class MetricsError(OutboxdError):
     """The folder of metrics cannot be written; nothing but the metrics depends on it."""
 

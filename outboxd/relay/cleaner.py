@@ -15,10 +15,10 @@ from outboxd.store.api import Store
 from outboxd.store.old_api import Kind, Position
 from outboxd.store.prune import CONFLICT_PAUSE_S, LEAST_ROWS, Size, Step, Walk
 
-SLOW_S, QUICK_S = 0.05, 0.02
+SLOW_S, QUICK_S = 0.1, 0.05
 """Of a slice: publishes of this worker wait so long."""
-FIRST_ROWS = 250
-SHARE = 3
+FIRST_ROWS = 500
+SHARE = 2
 """A slice is followed by a pause so many times as long."""
 LEAST_PAUSE_S = 0.01
 READ_SHARE = 4

@@ -90,7 +90,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60, help="of 500 events a second each, for latencies")
     parser.add_argument("--old", type=int, default=2_000_000, help="rows to be deleted while producers insert")
     parser.add_argument("--inserts", type=int, default=30_000, help="beside that, and as many without")
-    parser.add_argument("--stale", type=int, default=1_000_000, help="display events to be dropped beside the main lane")
+    parser.add_argument("--stale", type=int, default=1_000_000, help="display events to drop beside the main lane")
     parser.add_argument("--only", choices=(*PARTS, *LONG_PARTS), default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from outboxd.config.schema import Config
+from tests.services.costs import COUNTERS, counters
 from tests.services.daemon import LANE, Daemon, write_config
 from tests.services.lanes import Table, lanes_of, table_of
 from tests.services.receiver import Receiver
@@ -220,3 +221,41 @@ def test_two_nodes_with_four_workers_each_clean_once_per_interval(mysql_url: str
     assert lanes == {ROBOTS}
     gaps = [later - earlier for earlier, later in itertools.pairwise(rounds)]
     assert min(gaps) >= 1000
+
+
+def test_a_thousand_stale_events_cost_few_statements(mysql_url: str, tmp_path: Path) -> None:
+    """One claim and one DELETE for each batch, and batches of nothing else are large; each row is written twice."""
+    with Receiver() as receiver:
+        config = robots_and_main(tmp_path / "outbox.yaml", mysql_url, receiver, {**STALE, "concurrency": 1})
+        with lanes_of(config) as tables:
+            robots = tables[ROBOTS]
+            robots.fill(10_000, created_at_ms=1)
+            before = counters(robots)
+            with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log", "run", "--until-empty") as daemon:
+                assert daemon.process.wait(60) == 0
+            after = counters(robots)
+            assert robots.by_status() == {}
+    per_thousand = {name: (after[name] - before[name]) / 10 for name in COUNTERS}
+    assert per_thousand["Com_commit"] <= 10
+    assert per_thousand["Com_update"] <= 6
+    assert per_thousand["Questions"] <= 60
+    assert per_thousand["Handler_update"] <= 1010
+
+
+def test_cleanup_takes_nothing_that_order_rests_on(database_url: str, tmp_path: Path) -> None:
+    """Rooms go on, in order, behind what was deleted, dead letters that blocked them among it; others wait on."""
+    ordered = {**CLEANS, "ordering": "room", "on_dead": "block", "cleanup_terminal_after": "20m"}
+    with Receiver() as receiver:
+        config = robots_and_main(tmp_path / "outbox.yaml", database_url, receiver, ordered)
+        with lanes_of(config) as tables:
+            robots = tables[ROBOTS]
+            aged(robots, 60, 5, status="failed", room_id="a")
+            aged(robots, 15, 5, status="failed", room_id="b")
+            aged(robots, 60, 50, status="delivered", room_id="a")
+            expected = robots.fill(30, room_id="a")
+            held = robots.fill(30, room_id="b")
+            with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
+                daemon.wait_until(lambda: receiver.event_ids() == expected, "the room to go on")
+                assert total(daemon, "robot_outbox_cleanup_deleted", "terminal") >= 5
+                daemon.drain(4.0)
+            assert {row["event_id"] for row in robots.rows("status = 'pending'")} == set(held)

@@ -52,7 +52,7 @@ WHERE {rows} AND claim_token = :token AND status = 'delivering'
 
 -- name: settle_discarded
 -- Rows of one claim that go. This form of DELETE takes the name of an index.
-DELETE stale FROM {table} AS stale FORCE INDEX (PRIMARY)
+DELETE t FROM {table} AS t FORCE INDEX (PRIMARY)
 WHERE {rows} AND claim_token = :token AND status = 'delivering'
 
 -- name: settle_each

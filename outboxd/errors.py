@@ -51,6 +51,16 @@ class PublisherError(OutboxdError):
     """A publisher cannot be set up as configured: a file that is missing, a target that cannot be imported."""
 
 
+class HandlerError(OutboxdError):
+    """Handlers of scheduled jobs cannot be used: a module that cannot be imported, a name that stands twice. A person
+    must put it right.
+    """
+
+
+class JobFailed(OutboxdError):
+    """A run of a scheduled job failed. Its text is for the job log: redacted and short."""
+
+
 class SubscriptionError(OutboxdError):
     """A queue that is read from cannot be asked now. Whoever reads waits and tries again."""
 
@@ -61,6 +71,14 @@ class CronError(OutboxdError):
 
 class MetricsError(OutboxdError):
     """The folder of metrics cannot be written; nothing but the metrics depends on it."""
+
+
+class EventRefused(OutboxdError, ValueError):
+    """A producer's event that its table cannot hold, or that the relay would bury: nothing has been written."""
+
+
+class ProducerMisused(OutboxdError, RuntimeError):
+    """A call of outboxd.producer at the wrong moment: outside a transaction, before its commit, within another one."""
 
 
 class Reject(Exception):

@@ -1,8 +1,8 @@
 """Background cleanup of a lane that opted in: once per interval one worker, of all nodes, deletes what is too old.
 
-The worker that wins a round makes it in slices, between its turns: one small transaction, then a pause several times as
-long, so that claims, settles, renewals and the heartbeat never wait for more than a slice. A round ends at
-`cleanup_batch_size` rows, at the next interval, or where nothing that old is left; whoever wins the next one goes on.
+The worker that wins a round makes it in slices, between its turns: one small transaction, then a pause as long, so that
+claims, settles, renewals and the heartbeat never wait for more than a slice. A round ends at `cleanup_batch_size` rows,
+at the next interval, or where nothing that old is left; whoever wins the next one goes on.
 """
 
 import time
@@ -18,8 +18,8 @@ from outboxd.store.prune import CONFLICT_PAUSE_S, LEAST_ROWS, Size, Step, Walk
 SLOW_S, QUICK_S = 0.1, 0.05
 """Of a slice: publishes of this worker wait so long."""
 FIRST_ROWS = 500
-SHARE = 2
-"""A slice is followed by a pause so many times as long."""
+SHARE = 1
+"""A slice is followed by a pause so many times as long: half of the time is the worker's own."""
 LEAST_PAUSE_S = 0.01
 READ_SHARE = 4
 """A round reads so many times as many rows as it may delete: those that stay cost little each, but not nothing."""

@@ -26,6 +26,7 @@ from tests.bench import (
     nodes,
     order,
     parked,
+    record,
     redis_streams,
     resources,
     robot,
@@ -62,6 +63,9 @@ GOALS = {
     "rung_p50_ms": ("<=", 5.0),
     "rung_p99_ms": ("<=", 25.0),
     "polled_p99_ms": ("<=", 1050.0),
+    "record_mysqlclient_us": ("<=", 60.0),
+    "record_pymysql_us": ("<=", 60.0),
+    "record_sqlalchemy_us": ("<=", 60.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
     "robot_p99": ("<=", 1.5),
@@ -70,7 +74,7 @@ GOALS = {
 }
 PARTS = (
     "speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "flat", "nodes", "order", "scrape", "resources",
-    "latency",
+    "latency", "record",
 )  # fmt: skip
 LONG_PARTS = ("soak", "robot", "cleanup")
 """Made only when asked for by name."""
@@ -126,6 +130,7 @@ def _measure(arguments: argparse.Namespace, server: PrivateServer, url: str, rec
         "latency": lambda: latency.measure(server, url, workers, arguments.seconds),
         "robot": lambda: robot.measure(server, url, workers, arguments.stale, rounds),
         "cleanup": lambda: cleanup.measure(server, url, workers, arguments.old, arguments.inserts),
+        "record": lambda: record.measure(url, rounds),
         "soak": lambda: soak.measure(url, arguments.minutes, workers),
     }
     report: dict[str, float] = {}

@@ -37,6 +37,8 @@ DRAIN_FINISHED = "drain_finished"
 OUTBOX_DELIVERED = "outbox_delivered"
 OUTBOX_PUBLISH_RETRYABLE = "outbox_publish_retryable"
 OUTBOX_DEAD_LETTER = "outbox_dead_letter"
+ROBOT_OUTBOX_STALE_DISCARDED = "robot_outbox_stale_discarded"
+ROBOT_OUTBOX_CLEANUP_DELETED = "robot_outbox_cleanup_deleted"
 LEASE_LOST = "lease_lost"
 EVENT_GONE = "event_gone"
 BREAKER_OPENED = "breaker_opened"
@@ -110,6 +112,10 @@ EVENTS: Mapping[str, str] = {
     OUTBOX_DELIVERED: "an event is delivered",
     OUTBOX_PUBLISH_RETRYABLE: "publishing an event failed; it will be tried again",
     OUTBOX_DEAD_LETTER: "an event became a dead letter: status `failed`, a person decides",
+    ROBOT_OUTBOX_STALE_DISCARDED: "`count` events were older than `stale_discard_after` when their turn came, and are "
+    "deleted; one of them is shown. At level debug each has a line of its own, without `count`",
+    ROBOT_OUTBOX_CLEANUP_DELETED: "a round of cleanup deleted `active` unpublished and `terminal` finished rows; "
+    "`is_complete`: nothing that old is left",
     LEASE_LOST: "a settle changed nothing, since the claim no longer held; another worker has the event",
     EVENT_GONE: "a settle found no row: the event was deleted while it was published",
     BREAKER_OPENED: "a publisher failed with several different events in a row: only probes are sent to it",

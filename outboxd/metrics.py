@@ -81,6 +81,14 @@ UNMATCHED = Metric("outboxd_unmatched_events", COUNTER, "Events that no publishe
 CLAIMED = Metric("outboxd_claimed_events", COUNTER, "Events claimed.", ("lane",))
 LEASE_LOST = Metric("outboxd_lease_lost", COUNTER, "Outcomes that came after the claim was lost.", ("lane",))
 EVENT_GONE = Metric("outboxd_event_gone", COUNTER, "Events whose row was deleted while they were held.", ("lane",))
+STALE_DISCARDED = Metric(
+    "outboxd_stale_discarded_events", COUNTER, "Events deleted unpublished, since they were stale at their turn.",
+    ("lane",),
+)  # fmt: skip
+CLEANUP_DELETED = Metric(
+    "outboxd_cleanup_deleted_events", COUNTER,
+    "Rows that cleanup deleted: active ones were unpublished, terminal ones delivered or failed.", ("lane", "state"),
+)  # fmt: skip
 RELEASED = Metric("outboxd_released_events", COUNTER, "Claimed events given back unpublished.", ("lane", "reason"))
 DOORBELL_RINGS = Metric(
     "outboxd_doorbell_rings", COUNTER, "Times that the doorbell woke a worker; a burst of rings is one.", ("lane",)
@@ -102,8 +110,8 @@ JOB_LAST_SUCCESS = Metric(
 METRICS = (
     PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, PENDING_EVENTS, COUNT_CAPPED, IN_FLIGHT_EVENTS,
     OLDEST_PENDING_AGE, FAILED_EVENTS, BLOCKED_ROOMS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS,
-    LEASE_LOST, EVENT_GONE, RELEASED, DOORBELL_RINGS, BREAKER_OPEN, WORKERS, WORKER_RESTARTS,
-    BRIDGE_MESSAGES, JOB_RUNS, JOB_DURATION, JOB_LAST_SUCCESS, DATABASE_UP, INFO,
+    LEASE_LOST, EVENT_GONE, RELEASED, STALE_DISCARDED, CLEANUP_DELETED, DOORBELL_RINGS, BREAKER_OPEN, WORKERS,
+    WORKER_RESTARTS, BRIDGE_MESSAGES, JOB_RUNS, JOB_DURATION, JOB_LAST_SUCCESS, DATABASE_UP, INFO,
 )  # fmt: skip
 """All of them. Tests see that each is documented."""
 

@@ -25,6 +25,10 @@ NO_CHANGE = "UPDATE {table} SET lock_until_ms = lock_until_ms WHERE id = 0"
 """Primary key. No row has it; where nothing may be written it is refused all the same."""
 KEEP_NONE = f"UPDATE {PARTITION_TABLE} SET lock_until_ms = lock_until_ms WHERE lane = '' AND number = 0"
 """The same for what an ordered lane writes beside its events."""
+NO_DELETE = "DELETE FROM {table} WHERE id = 0"
+"""The same for a lane that throws events away."""
+NO_ROUND = "UPDATE outboxd_lane SET last_cleanup_ms = last_cleanup_ms WHERE lane = ''"
+"""The same for one that is cleaned up."""
 _READ_ONLY = re.compile(r"\((1290|1792|1836)\)$")
 
 
@@ -130,6 +134,10 @@ def _try_to_write(connection: Connection, lane: Lane) -> None:
         connection.execute(statements.render(NO_CHANGE, connection.dialect, lane.name, lane.columns))
         if lane.is_ordered:
             connection.execute(KEEP_NONE)
+        if lane.discards_stale or lane.cleans_up:
+            connection.execute(statements.render(NO_DELETE, connection.dialect, lane.name, lane.columns))
+        if lane.cleans_up:
+            connection.execute(NO_ROUND)
     finally:
         connection.rollback()
 

@@ -110,6 +110,38 @@ def order_rooms(users: dict[str, Cli]) -> None:
         cli.config.write_text(text, encoding="utf-8")
 
 
+def test_the_documented_rights_are_enough_for_a_lane_that_throws_events_away(
+    users: dict[str, Cli], mysql_url: str
+) -> None:
+    """Stale events, cleanup, a prune by a person; `check` names what is missing before."""
+    for cli in users.values():
+        assert cli.config is not None
+        lanes = "room_robot_outbox: {stale_discard_after: 30s, cleanup_interval: 100ms, cleanup_terminal_after: 1h}"
+        text = cli.config.read_text(encoding="utf-8").replace("  room_outbox: {}\n", f"  {lanes}\n")
+        cli.config.write_text(text, encoding="utf-8")
+    users["outboxd_init"]("init-db").ok()
+    server, _, database = mysql_url.rpartition("/")
+    for user in ("outboxd_ops", "outboxd"):
+        lines = [line.replace("room_outbox ", "room_robot_outbox ") for line in grants(user, database)]
+        name = name_of(users[user], user)
+        execute(server, *(line.replace(f"'{user}'@", f"'{name}'@") for line in lines))
+    daemon = users["outboxd"]
+    execute(mysql_url, *(
+        "INSERT INTO room_robot_outbox (event_id, event_type, room_id, envelope, status, created_at_ms, "
+        f"delivered_at_ms) VALUES ('e{number}', 't', 'r', '', '{status}', 5, 5)"
+        for number, status in enumerate(("pending", "delivered", "delivered"))
+    ))  # fmt: skip
+    daemon("check").ok()
+    assert "robot_outbox_stale_discarded" in daemon("run", "--until-empty").err
+    users["outboxd_ops"]("prune", "room_robot_outbox", "--older-than", "1h", "--yes").ok()
+    name = name_of(daemon, "outboxd")
+    execute(server, f"REVOKE DELETE ON {database}.room_robot_outbox FROM '{name}'@'%'")
+    assert "DELETE command denied" in daemon("check").out
+    execute(server, f"GRANT DELETE ON {database}.room_robot_outbox TO '{name}'@'%'")
+    execute(server, f"REVOKE UPDATE (last_cleanup_ms) ON {database}.outboxd_lane FROM '{name}'@'%'")
+    assert "UPDATE command denied" in daemon("check").out
+
+
 def name_of(cli: Cli, user: str) -> str:
     """At the server."""
     assert cli.config is not None

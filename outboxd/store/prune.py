@@ -18,7 +18,7 @@ LEAST_ROWS, MOST_ROWS = 250, 5000
 """Rows of one transaction. Replicas apply it as one, and everything behind it waits there; and on a machine that has no
 time, a small one takes as long as a larger one."""
 FIRST_ROWS = 1000
-SHARE = 2
+SHARE = 1
 """A transaction is followed by a pause so many times as long: the server is the producers' first."""
 LEAST_PAUSE_S = 0.01
 MOST_CONFLICTS = 20

@@ -3,14 +3,16 @@
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.services.find import program
 
 
-def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a program with its output appended to `log`.
+def start(
+    command: Sequence[str], log: Path, cwd: Path | None = None, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a program with its output appended to `log`. environ: all of it; None: the test's own.
 
     It is in a session of its own, so that Ctrl-C reaches the tests only, and it is told to end when they are killed.
     """
@@ -18,8 +20,9 @@ def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
     guard = [setpriv, "--pdeathsig", "TERM"] if setpriv else []
     with log.open("ab") as output:
         return subprocess.Popen(
-            [*guard, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
+            [*guard, *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            cwd=cwd, env=environ,
+        )  # fmt: skip
 
 
 def stop(child: subprocess.Popen[bytes], signum: int = signal.SIGTERM, timeout_s: float = 30) -> None:

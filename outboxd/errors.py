@@ -59,5 +59,13 @@ class MetricsError(OutboxdError):
     """The folder of metrics cannot be written; nothing but the metrics depends on it."""
 
 
+class EventRefused(OutboxdError, ValueError):
+    """A producer's event that its table cannot hold, or that the relay would bury: nothing has been written."""
+
+
+class ProducerMisused(OutboxdError, RuntimeError):
+    """A call of outboxd.producer at the wrong moment: outside a transaction, before its commit, within another one."""
+
+
 class Reject(Exception):
     """Raised by your own Python publisher: this event can never be published. It becomes a dead letter at once."""

@@ -18,9 +18,7 @@ from outboxd.explain import words
 from outboxd.message import is_json
 from outboxd.store import desk
 from outboxd.store.migrate import create_missing
-
-NEVER_EMPTY = frozenset({"event_id", "event_type"})
-ASCII = frozenset({"event_id", "content_type"})
+from outboxd.table import ASCII, LIMITS, NEVER_EMPTY
 
 
 def _fitting(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -30,8 +28,8 @@ def _fitting(_ctx: click.Context, param: click.Parameter, text: str | None) -> s
         return None
     if not text and name in NEVER_EMPTY:
         raise click.BadParameter("it is empty: give one")
-    if len(text) > desk.LIMITS[name]:
-        raise click.BadParameter(f"it has {len(text):,} characters: {desk.LIMITS[name]} is the most")
+    if len(text) > LIMITS[name]:
+        raise click.BadParameter(f"it has {len(text):,} characters: {LIMITS[name]} is the most")
     if name in ASCII and not text.isascii():
         raise click.BadParameter(f"{text!r} is not ASCII: choose another")
     if not text.isprintable():  # half a surrogate pair, too: bytes that are no UTF-8

@@ -13,6 +13,7 @@ from outboxd.errors import StoreConflict, StoreRefused
 from outboxd.store.api import FRESH, LAST_ERROR_CHARACTERS
 from outboxd.store.connection import Connection, Params
 from outboxd.store.desk_find import REPEATS, Desk, Found, find, found_of, now_ms, text
+from outboxd.table import LIMITS
 
 __all__ = [
     "Found", "Killed", "NewEvent", "Overview", "enqueue", "find", "kill", "overview", "pause", "resume",
@@ -24,8 +25,6 @@ COUNT_CAP = 100_000
 UNPUBLISHED = frozenset({"pending", "retryable", "delivering"})
 
 _BY = 128  # characters of outboxd_lane.paused_by
-LIMITS = {"event_id": 64, "event_type": 64, "room_id": 64, "app_code": 32, "content_type": 64}
-"""Characters that a column takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

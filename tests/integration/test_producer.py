@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from outboxd import producer
-from outboxd.producer import REST_S, TIMEOUT_S, ring
+from outboxd.producer import REST_S, TIMEOUT_S, doorbell, ring
 from tests.services.daemon import ROOT
 from tests.services.redis_server import RedisServer, client
 from tests.services.wait import let_pass, wait_for
@@ -26,9 +26,9 @@ A_WHILE_S = 3 * TIMEOUT_S
 @pytest.fixture(autouse=True)
 def _no_bells() -> Iterator[None]:
     """Each test's connections are its own."""
-    producer._bells.clear()
+    doorbell._bells.clear()
     yield
-    producer._bells.clear()
+    doorbell._bells.clear()
 
 
 @contextmanager
@@ -119,7 +119,7 @@ def test_a_redis_that_hangs_holds_a_caller_up_for_a_moment_only(own_redis: Redis
 def test_a_fork_rings_over_a_connection_of_its_own(own_redis: RedisServer) -> None:
     """Answers of one process must not reach the other; and a lock that another thread held is not waited for."""
     assert ring(LANE, own_redis.url)
-    (bell,) = producer._bells.values()
+    (bell,) = doorbell._bells.values()
     with bell._lock:
         pid = os.fork()
         if pid == 0:

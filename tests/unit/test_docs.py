@@ -10,15 +10,14 @@ from pathlib import Path
 import click
 import pytest
 
-from outboxd import log
-from outboxd.cli import enqueue, shared
+from outboxd import log, table
+from outboxd.cli import shared
 from outboxd.cli.main import COMMANDS, cli
 from outboxd.config import schema
 from outboxd.event import PARKED, REASONS, RETRY_LIMIT
 from outboxd.explain import story
 from outboxd.explain.verdict import CONFIGURATION, EVENT, OPERATOR, RECEIVER, WORKER
 from outboxd.metrics import COUNTER, METRICS
-from outboxd.store import desk
 from outboxd.store.desk import Overview
 from outboxd.supervisor.signals import SUPERVISOR_SIGNALS
 from outboxd.vitals import RESTARTS
@@ -126,8 +125,8 @@ def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
     """Two places tell how long a column's text may be."""
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| (.*) \|$", section("For producers"), re.MULTILINE))
     told = {name: int(found[1]) for name, text in rows.items() if (found := re.search(r"(?i)at most (\d+) char", text))}
-    assert told == desk.LIMITS
-    assert {name for name, text in rows.items() if "ASCII" in text} == enqueue.ASCII
+    assert told == table.LIMITS
+    assert {name for name, text in rows.items() if "ASCII" in text} == table.ASCII
 
 
 def test_every_route_of_the_admin_api_is_documented_with_its_permission() -> None:

@@ -9,14 +9,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from outboxd import table as tables
 from outboxd.errors import StoreRefused
+from outboxd.table import NOW
 
-NOW = {
-    # UTC_TIMESTAMP knows no session time zone and no DST; NOW() would repeat an hour every autumn (G12).
-    "mysql": "(TIMESTAMPDIFF(MICROSECOND,'1970-01-01',UTC_TIMESTAMP(3)) DIV 1000)",
-    "sqlite": "CAST(ROUND((julianday('now') - 2440587.5) * 86400000) AS INTEGER)",
-}
-_QUOTE = {"mysql": "`", "sqlite": '"'}
+__all__ = ["NOW", "load", "quoted", "render"]
 
 
 @cache
@@ -34,9 +31,9 @@ def _bare(body: str) -> str:
 
 def quoted(name: str, dialect: str) -> str:
     """An identifier as the dialect writes it. Names come from a validated configuration; this is the second lock."""
-    if not re.fullmatch(r"[A-Za-z0-9_]{1,64}", name):
+    if not tables.is_name(name):
         raise StoreRefused(f"{name!r} is not a name for a table or column: letters, digits and _ only")
-    return f"{_QUOTE[dialect]}{name}{_QUOTE[dialect]}"
+    return tables.quoted(name, dialect)
 
 
 def render(sql: str, dialect: str, table: str, columns: Mapping[str, str] | None = None) -> str:

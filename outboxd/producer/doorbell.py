@@ -1,4 +1,4 @@
-"""What an application says to the relay: that something was committed.
+"""The doorbell: an application says that something was committed.
 
     connection.commit()                                          # the state change, and its row in the outbox
     ring("room_outbox", "redis://redis.internal:6379/0")         # it leaves within milliseconds
@@ -22,11 +22,15 @@ TIMEOUT_S = 0.25
 REST_S = 1.0
 """After a failure nothing is tried for so long: a Redis that is away costs one request a second its time, not all."""
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("outboxd.producer")
 
 
 def channel(lane: str) -> str:
-    """Where a lane's doorbell is."""
+    """Where a lane's doorbell is.
+
+    >>> channel("room_outbox")
+    'outboxd:doorbell:room_outbox'
+    """
     return f"outboxd:doorbell:{lane}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from outboxd.config.schema import Database, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store.connection import Connection
+from outboxd.store.migrate_adopt import Adoption, refuse_sqlite
 from outboxd.store.migrate_mysql import Patience, init_mysql, plan_mysql, stored_version
 from outboxd.store.migrate_plan import fresh_mysql
 from outboxd.store.migrate_sqlite import (
@@ -47,18 +48,22 @@ def init_db(
     lanes: Sequence[Lane],
     report: Callable[[str], None] = _silent,
     patience: Patience = PATIENCE,
+    adoption: Adoption | None = None,
 ) -> None:
     """Create and migrate what the lanes need; `report` gets one line at a time, for a person.
 
-    connection: to `patient(database)`. Raises StoreRefused, naming everything that is in the way and with nothing
-    changed, when an older table holds what only a person can decide about; and when the table's lock is not to be had.
+    connection: to `patient(database)`. adoption: tables of another make may be given what they lack. Raises
+    StoreRefused, naming everything that is in the way and with nothing changed, when an older table holds what only a
+    person can decide about; and when the table's lock is not to be had.
     """
     if not lanes:
         return
     if connection.dialect == "sqlite":
+        if adoption is not None:
+            raise refuse_sqlite()
         init_sqlite(connection, lanes, report)
     else:
-        init_mysql(connection, lanes, report, patience)
+        init_mysql(connection, lanes, report, patience, adoption)
 
 
 def create_missing(connection: Connection, lanes: Sequence[Lane]) -> None:
@@ -67,15 +72,21 @@ def create_missing(connection: Connection, lanes: Sequence[Lane]) -> None:
         init_sqlite(connection, lanes, _silent)
 
 
-def print_sql(dialect: str, lanes: Sequence[Lane], connection: Connection | None = None) -> str:
+def print_sql(
+    dialect: str, lanes: Sequence[Lane], connection: Connection | None = None, adoption: Adoption | None = None
+) -> str:
     """The SQL that init_db would run: for what the connection's database needs, else for an empty database.
 
     A script for people to read or to run by their own means (gh-ost, pt-online-schema-change): init_db itself updates
     in chunks and says how each ALTER is to be done.
     """
     if connection is not None:
-        plan = plan_sqlite if connection.dialect == "sqlite" else plan_mysql
-        found = plan(connection, lanes)
+        if connection.dialect == "sqlite":
+            if adoption is not None:
+                raise refuse_sqlite()
+            found = plan_sqlite(connection, lanes)
+        else:
+            found = plan_mysql(connection, lanes, adoption)
         notes = [] if found else [f"-- nothing to create or change for {', '.join(lane.name for lane in lanes)}"]
     else:
         found, notes = [load(dialect)[name] for name in BOOKKEEPING], []

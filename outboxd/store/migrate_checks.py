@@ -1,6 +1,6 @@
 """What an older table holds, and why it cannot be migrated as it is. Nothing here changes anything."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from outboxd.config.schema import ROOM_PARTITION, Lane
@@ -187,14 +187,18 @@ def _exact(name: str) -> str:
     return f"CONVERT({name} USING utf8mb4) COLLATE utf8mb4_bin"
 
 
-def problems(table: Table, lane: Lane) -> Iterator[str]:
-    """What is wrong with the table's make, whatever it holds."""
+def problems(table: Table, lane: Lane, may_be_added: Collection[str] = ()) -> Iterator[str]:
+    """What is wrong with the table's make, whatever it holds. may_be_added: our names of columns that need not be there
+    though `columns` names them.
+    """
     for ours, name in lane.columns.items():
-        if ours != ROOM_PARTITION and name.lower() not in table.columns:
-            yield f"it has no column {name}, which `columns` names for {ours}"
+        if ours != ROOM_PARTITION and name.lower() not in table.columns and ours not in may_be_added:
+            hint = "" if may_be_added or ours in REQUIRED[1:] else "; `init-db --adopt` would add it"
+            yield f"it has no column {name}, which `columns` names for {ours}{hint}"
     for ours in REQUIRED:
         if ours not in lane.columns and table.column(lane, ours) is None:
-            yield f"it has no column {ours}: name the one that holds it under `columns`"
+            hint = ", or let `init-db --adopt` add one" if ours == "id" else ""
+            yield f"it has no column {ours}: name the one that holds it under `columns`{hint}"
     primary = table.indexes.get("PRIMARY")
     if primary is None or [name.lower() for name in primary.columns] != [theirs(lane, "id").lower()]:
         yield f"its primary key is not {theirs(lane, 'id')} alone"
@@ -202,6 +206,9 @@ def problems(table: Table, lane: Lane) -> Iterator[str]:
         column = table.column(lane, ours)
         if column is not None and column.data_type not in rule.types | rule.becomes:
             yield f"its column {column.name} is {column.column_type}, which cannot become our {ours}"
+    for column in converted(table, lane).values():
+        if column.name.lower() in table.foreign:
+            yield f"its column {column.name} has to be converted and is part of a foreign key: drop that key"
     for ours in columns_for(lane):
         column = table.column(lane, ours)
         if ours not in RULES and column is not None and "GENERATED" not in column.extra:

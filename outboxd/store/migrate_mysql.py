@@ -17,6 +17,7 @@ from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreError, StoreRefused
 from outboxd.store import statements
 from outboxd.store.connection import Connection
+from outboxd.store.migrate_adopt import Adoption
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
 from outboxd.store.migrate_plan import Step, Work, nulls_trigger, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
@@ -60,13 +61,19 @@ class _Run:
     patience: Patience
 
 
-def init_mysql(connection: Connection, lanes: Sequence[Lane], report: Report, patience: Patience) -> None:
+def init_mysql(
+    connection: Connection,
+    lanes: Sequence[Lane],
+    report: Report,
+    patience: Patience,
+    adoption: Adoption | None = None,
+) -> None:
     """Create what is missing and migrate what is older; every lane is looked at before the first is changed."""
     server = server_of(connection)
     run = _Run(connection, report, patience)
     _set_limits(connection, server, patience)
     with _alone(connection, patience):
-        works = [_surveyed(connection, lane, server) for lane in lanes]
+        works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
         for name in BOOKKEEPING:
             connection.execute(load("mysql")[name])
         for work in works:
@@ -76,10 +83,10 @@ def init_mysql(connection: Connection, lanes: Sequence[Lane], report: Report, pa
             _write_down(run, work)
 
 
-def plan_mysql(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
+def plan_mysql(connection: Connection, lanes: Sequence[Lane], adoption: Adoption | None = None) -> list[str]:
     """The statements that init_mysql would run now."""
     server = server_of(connection)
-    works = [_surveyed(connection, lane, server) for lane in lanes]
+    works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
     sql = [load("mysql")[name] for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
     return sql + [step.sql for work in works for step in work.steps]
 
@@ -92,9 +99,9 @@ def stored_version(connection: Connection, lane: Lane) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-def _surveyed(connection: Connection, lane: Lane, server: Server) -> Work:
+def _surveyed(connection: Connection, lane: Lane, server: Server, adoption: Adoption | None) -> Work:
     refuse_newer(lane, stored_version(connection, lane))
-    return survey(connection, lane, server)
+    return survey(connection, lane, server, adoption)
 
 
 # the session
@@ -143,7 +150,7 @@ def _announce(run: _Run, work: Work) -> None:
         run.report(f"{lane.name}: stop its older workers first, they settle without a token")
         if facts.leased:
             run.report(f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive")
-        if work.table.column(lane, "status") is None:
+        if work.table.column(lane, "status") is None and not any(step.kind == "mark" for step in work.steps):
             run.report(f"{lane.name}: it has no status yet, so all of its rows are pending and will be published")
 
 
@@ -189,6 +196,11 @@ def _take(run: _Run, work: Work, step: Step) -> None:
         _make_trigger(run, work.lane, step.sql)
     elif step.kind == "fix":
         _mend(run, work.lane)
+    elif step.kind == "key":
+        _alter(run, work, step.sql)
+    elif step.kind == "mark":
+        marked = _in_chunks(run, work.lane, step.sql)
+        run.report(f"{work.lane.name}: {marked:,} rows are delivered; what came after them is published")
     else:
         _alter_and_mend(run, work, step.sql)
 
@@ -214,16 +226,22 @@ def _mend(run: _Run, lane: Lane) -> None:
     assign, condition = fix_of(table, lane) if table is not None else ("", "")
     if not assign:
         return
+    update = f"UPDATE {statements.quoted(lane.name, 'mysql')} SET {assign} WHERE ({condition})"
+    run.report(f"{lane.name}: mended {_in_chunks(run, lane, update):,} rows")
+
+
+def _in_chunks(run: _Run, lane: Lane, update: str) -> int:
+    """Run an UPDATE that ends with its condition chunk by chunk along the primary key; the rows that it changed."""
     name, key = statements.quoted(lane.name, "mysql"), column_of(lane, "id")
     chunk = f"SELECT {key} AS i FROM {name} WHERE {key} > :after ORDER BY {key} LIMIT {CHUNK}"
     ahead = f"SELECT MIN(i), MAX(i) FROM ({chunk}) c"
-    update = f"UPDATE {name} SET {assign} WHERE {key} BETWEEN :low AND :high AND ({condition})"
-    after, mended = -(2**63), 0
+    after, changed = -(2**63), 0
     while (found := run.connection.query(ahead, {"after": after})[0])[1] is not None:
         low, after = int(found[0]), int(found[1])
         params = {"low": low, "high": after}
-        mended += _patiently(run, lane, partial(run.connection.execute, update, params))
-    run.report(f"{lane.name}: mended {mended:,} rows")
+        sql = f"{update} AND {key} BETWEEN :low AND :high"
+        changed += _patiently(run, lane, partial(run.connection.execute, sql, params))
+    return changed
 
 
 def _alter_and_mend(run: _Run, work: Work, sql: str) -> None:

@@ -7,6 +7,17 @@ from outboxd.config.schema import Lane
 from outboxd.errors import StoreRefused
 from outboxd.store import statements
 from outboxd.store.connection import Connection
+from outboxd.store.migrate_adopt import (
+    DELIVERED,
+    Adoption,
+    id_sql,
+    lacks_id,
+    mark_sql,
+    may_be_added,
+    obstacles,
+    undecided,
+    with_id,
+)
 from outboxd.store.migrate_checks import (
     FILLED,
     Facts,
@@ -24,7 +35,9 @@ from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, th
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One statement. kind: `create`, `trigger`, `fix` (in chunks), `alter` or `insert`. says: told before it runs."""
+    """One statement. kind: `create`, `trigger`, `fix` and `mark` (in chunks), `alter`, `key` or `insert`. says: told
+    before it runs.
+    """
 
     kind: str
     sql: str
@@ -41,14 +54,22 @@ class Work:
     steps: tuple[Step, ...]
 
 
-def survey(connection: Connection, lane: Lane, server: Server) -> Work:
-    """What one lane needs. Raises StoreRefused, listing everything that a person must decide first."""
+def survey(connection: Connection, lane: Lane, server: Server, adoption: Adoption | None = None) -> Work:
+    """What one lane needs. adoption: the table is of another make and may be given what it lacks. Raises StoreRefused,
+    listing everything that a person must decide first.
+    """
     table = inspect(connection, lane.name)
     if table is None:
         sql = statement("lane", "mysql", lane, constant_default=not server.has_expression_defaults)
         create = Step("create", sql, f"{lane.name}: creating the table")
         return Work(lane, None, None, (create, *_order_steps(lane, ORDER_STATEMENTS if lane.is_ordered else ())))
-    wrong = list(problems(table, lane))
+    wrong: list[str] = []
+    ahead: Sequence[Step] = ()
+    behind: Sequence[Step] = ()
+    if adoption is not None:
+        wrong = [*obstacles(table, lane), *undecided(connection, table, lane, adoption)]
+        table, ahead, behind = _adopted(table, lane, adoption)
+    wrong += problems(table, lane, may_be_added(lane) if adoption is not None else ())
     facts = None
     if not wrong and _is_older(table, lane):
         facts = facts_of(connection, table, lane)
@@ -56,7 +77,22 @@ def survey(connection: Connection, lane: Lane, server: Server) -> Work:
     if wrong:
         raise StoreRefused(f"{lane.name} cannot be migrated, nothing was changed: {'; '.join(wrong)}; then try again")
     order = _order_steps(lane, lacks_order(connection, table, lane) if lane.is_ordered else ())
-    return Work(lane, table, facts, (*_steps(table, lane, server, facts), *order))
+    return Work(lane, table, facts, (*ahead, *_steps(table, lane, server, facts), *order, *behind))
+
+
+def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Sequence[Step], Sequence[Step]]:
+    """The table with a key of ours; what is to be done before and after everything else for it."""
+    ahead: list[Step] = []
+    behind: list[Step] = []
+    marks = adoption.existing == DELIVERED and table.column(lane, "status") is None
+    if lacks_id(table, lane):
+        ahead.append(Step("key", *id_sql(table, lane)))
+        table = with_id(table, lane)
+    if marks:
+        remember, mark = mark_sql(lane)
+        ahead.append(Step("insert", remember))
+        behind.append(Step("mark", mark, f"{lane.name}: marking the rows that stand there as delivered"))
+    return table, ahead, behind
 
 
 def _is_older(table: Table, lane: Lane) -> bool:

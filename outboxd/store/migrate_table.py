@@ -58,7 +58,9 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """columns: by their names in lower case. rows, size_bytes: the server's estimates."""
+    """columns: by their names in lower case. rows, size_bytes: the server's estimates. foreign: columns of foreign
+    keys, of this table or to it, in lower case.
+    """
 
     engine: str
     rows: int
@@ -66,6 +68,7 @@ class Table:
     columns: Mapping[str, Column]
     indexes: Mapping[str, Index]
     triggers: frozenset[str]
+    foreign: frozenset[str] = frozenset()
 
     def column(self, lane: Lane, ours: str) -> Column | None:
         """The column that stands for ours."""
@@ -90,7 +93,7 @@ class Rule:
 
 
 def _key(size: int, default: str | None = None) -> Rule:
-    return Rule(frozenset({"varchar"}), _TEXTS | _INTEGERS, size, default=default, is_key=True)
+    return Rule(frozenset({"varchar"}), _TEXTS | _INTEGERS | {"uuid"}, size, default=default, is_key=True)
 
 
 def _text(data_type: str, size: int, *, nullable: bool = False, default: str | None = None) -> Rule:
@@ -201,6 +204,13 @@ def inspect(connection: Connection, name: str) -> Table | None:
         "WHERE EVENT_OBJECT_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = :name",
         {"name": name},
     )
+    foreign = connection.query(
+        "SELECT COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE "
+        f"WHERE {here} AND REFERENCED_COLUMN_NAME IS NOT NULL "
+        "UNION SELECT REFERENCED_COLUMN_NAME FROM information_schema.KEY_COLUMN_USAGE "
+        "WHERE REFERENCED_TABLE_SCHEMA = DATABASE() AND REFERENCED_TABLE_NAME = :name",
+        {"name": name},
+    )
     indexes = {
         str(index): Index(not non_unique, tuple(str(part[2]) for part in parts if part[0] == index))
         for index, non_unique, _ in parts
@@ -212,6 +222,7 @@ def inspect(connection: Connection, name: str) -> Table | None:
         columns={str(row[0]).lower(): _column(row) for row in columns},
         indexes=indexes,
         triggers=frozenset(str(row[0]) for row in triggers),
+        foreign=frozenset(str(row[0]).lower() for row in foreign),
     )
 
 

@@ -7,8 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from room_service.audit import audit
 from room_service.database import Database
-from room_service.recover import audit
 from tests.services.daemon import Daemon, write_config
 from tests.services.lanes import Table, table_of
 from tests.services.mariadb import connect

@@ -12,9 +12,9 @@ import requests
 
 from outboxd.wakeups import Wakeup, command_id, encode
 from outboxd.wakeups.redis import KEY
+from room_service.audit import audit
 from room_service.database import Database
 from room_service.domain import DAY_MS
-from room_service.recover import audit
 from room_service.timing import STEPS
 from tests.services.redis_server import RedisServer, client
 from tests.services.room_service import APP_CODE, TIMEOUT_S, Chain, Service, as_json, chain, query, stream_events

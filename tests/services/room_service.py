@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ import requests
 from outboxd.envelope import Envelope
 from outboxd.message import decode
 from room_service.__main__ import init
+from room_service.audit import delivered_room
 from room_service.database import Database
-from room_service.domain import Room, fold
+from room_service.domain import Room
 from tests.services import children
 from tests.services.cli import Cli
 from tests.services.daemon import ROOT, Daemon, write_config
@@ -70,8 +71,14 @@ class Service:
 
     def post(self, room_id: str, kind: str, **fields: object) -> requests.Response:
         """One command, as its id says or with a new one; redirects are followed."""
+        return self.post_within(TIMEOUT_S, room_id, kind, fields)
+
+    def post_within(
+        self, timeout_s: float, room_id: str, kind: str, fields: Mapping[str, object]
+    ) -> requests.Response:
+        """The same, for those who do not wait for long."""
         content = {"command_id": f"c-{next(_numbers)}", **fields}
-        return requests.post(f"{self.url}/rooms/{room_id}/{kind}", json=content, timeout=TIMEOUT_S)
+        return requests.post(f"{self.url}/rooms/{room_id}/{kind}", json=content, timeout=timeout_s)
 
     def do(self, room_id: str, kind: str, **fields: object) -> list[str]:
         """A command that must succeed; the ids of its events."""
@@ -176,7 +183,7 @@ class Chain:
 
     def told(self, room_id: str) -> Room:
         """The room by the events that have arrived in the stream, in their order."""
-        return folded(stream_events(self.redis_url), room_id)
+        return delivered_room(stream_events(self.redis_url), room_id)
 
 
 @contextmanager
@@ -193,16 +200,6 @@ def chain(folder: Path, database_url: str, redis_url: str, *nodes: str, **enviro
         ):
             yield Chain(running, daemon, tencent, table, redis_url)
         assert tencent.mistakes == []
-
-
-def folded(events: Iterable[Envelope], room_id: str) -> Room:
-    """What the events of a room make of it; one that came before is passed over."""
-    room, seen = Room(room_id), set()
-    for event in events:
-        if event.room_id == room_id and event.event_id not in seen:
-            seen.add(event.event_id)
-            room = fold(room, event)
-    return room
 
 
 def as_json(room: Room) -> Any:

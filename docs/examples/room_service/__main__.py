@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 from waitress.server import create_server
 
 from room_service.app import make_app
+from room_service.audit import audit
 from room_service.cell import Rooms
 from room_service.database import Database
-from room_service.recover import audit, keep_house
+from room_service.recover import keep_house
 from room_service.rockets import serve_wakeups
 from room_service.settings import Misconfigured, read_settings
 from room_service.timing import log

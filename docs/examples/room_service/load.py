@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -92,10 +92,10 @@ class Client:
             except requests.RequestException:
                 time.sleep(REST_S)
 
-    def live(self, room_id: str, users: Sequence[str], until_s: float) -> None:
-        """One command after the other in a room, until the time is over."""
+    def live(self, room_id: str, users: Sequence[str], is_over: Callable[[], bool]) -> None:
+        """One command after the other in a room."""
         kinds, weights = list(KINDS), list(KINDS.values())
-        while time.monotonic() < until_s:
+        while not is_over():
             kind = self._chance.choices(kinds, weights)[0]
             self.send(room_id, kind, **self._fields(kind, users))
 
@@ -114,9 +114,10 @@ class Client:
         return {"user_id": user_id}
 
 
-def run(urls: Sequence[str], rooms: Sequence[str], seconds: float, load: Load, seed: int = 1, each: int = 2) -> None:
-    """So many clients in each room, and users of its own; returns when all of them have their last answer."""
-    until_s = time.monotonic() + seconds
+def run(
+    urls: Sequence[str], rooms: Sequence[str], is_over: Callable[[], bool], load: Load, seed: int = 1, each: int = 2
+) -> None:
+    """So many clients in each room, with users of its own, until it is over and all of them have their last answer."""
 
     def people(room_id: str, number: int) -> None:
         client = Client(urls, load, random.Random(f"{seed} {room_id} {number}"))
@@ -125,7 +126,9 @@ def run(urls: Sequence[str], rooms: Sequence[str], seconds: float, load: Load, s
             for user_id in users:
                 client.open_account(user_id)
             client.send(room_id, "create", user_id=users[0], title=f"the room {room_id}")
-        client.live(room_id, users, until_s)
+            for user_id in users[1:]:
+                client.send(room_id, "join", user_id=user_id)
+        client.live(room_id, users, is_over)
 
     threads = [
         threading.Thread(target=people, args=(room_id, number), daemon=True)
@@ -135,7 +138,7 @@ def run(urls: Sequence[str], rooms: Sequence[str], seconds: float, load: Load, s
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(seconds + 2 * PATIENCE_S)
+        thread.join()  # each of its commands has an end
 
 
 def main() -> None:
@@ -146,7 +149,9 @@ def main() -> None:
     parser.add_argument("--rooms", type=int, default=8)
     given = parser.parse_args()
     load = Load()
-    run(given.urls, [f"room-{number}" for number in range(given.rooms)], given.seconds, load)
+    until_s = time.monotonic() + given.seconds
+    rooms = [f"room-{number}" for number in range(given.rooms)]
+    run(given.urls, rooms, lambda: time.monotonic() >= until_s, load)
     for status, count in sorted(load.by_status().items()):
         print(f"{status}: {count}")
     print(f"unanswered: {len(load.unanswered)}")

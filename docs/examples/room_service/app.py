@@ -27,6 +27,7 @@ from room_service.store import Fenced
 BODY_BYTES = 16 * 1024
 _ROOM_ID = re.compile(r"[A-Za-z0-9_-]{1,48}")
 """What Tencent takes as the id of a group."""
+_USER_ID = re.compile(r"[!-~]{1,32}")
 _COMMAND_ID = re.compile(r"[!-~]{1,128}")
 
 STATUSES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], int], ...] = (
@@ -59,6 +60,7 @@ def make_app(rooms: Rooms) -> Flask:
 
     @app.put("/wallets/<user_id>")
     def account(user_id: str) -> Response:
+        _checked(_USER_ID, user_id, "user_id: 1 to 32 visible characters of ASCII")
         coins = _fields().get("coins")
         if not isinstance(coins, int) or not 0 <= coins <= 10**12:
             raise ValueError("coins: a whole number, 0 to 1,000,000,000,000")

@@ -124,7 +124,8 @@ class Rooms:
             cell.epoch = store.take_over(self.database, cell.room_id, self.settings.node)
             failpoint("after_epoch", kind)
             room = store.load(self.database, cell.room_id)
-            wallet.settle(self.database, cell.room_id, cell.epoch, partial(store.committed, self.database))
+            committed = partial(store.committed, self.database, cell.room_id)
+            wallet.settle(self.database, cell.room_id, cell.epoch, committed)
             failpoint("after_settling", kind)
             cell.room = room
         return cell.room

@@ -54,13 +54,16 @@ def find_command(database: Database, command_id: str) -> Stored | None:
     return None if row is None else Stored(*row)
 
 
-def committed(database: Database, command_ids: Collection[str]) -> set[str]:
-    """Those of the commands that were done."""
+def committed(database: Database, room_id: str, command_ids: Collection[str]) -> set[str]:
+    """Those of the commands that were done in the room."""
     if not command_ids:
         return set()
     marks = ", ".join(["%s"] * len(command_ids))
     with database.transaction() as cursor:
-        cursor.execute(f"SELECT command_id FROM room_command WHERE command_id IN ({marks})", tuple(command_ids))
+        cursor.execute(
+            f"SELECT command_id FROM room_command WHERE room_id = %s AND command_id IN ({marks})",
+            (room_id, *command_ids),
+        )
         return {row[0] for row in cursor.fetchall()}
 
 

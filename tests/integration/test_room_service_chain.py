@@ -98,6 +98,9 @@ def test_a_command_is_done_once_however_often_it_is_sent(
         answers = [node.post(ROOM, "send_gift", command_id="g-1", **GIFT) for node in run.nodes * 2]
         assert len({answer.content for answer in answers}) == 1
         assert answers[0].status_code == 200
+        joins = [node.post(ROOM, "join", command_id="j-1", user_id="u-3") for node in run.nodes * 2]
+        assert {answer.status_code for answer in joins} == {200}  # done anew it would be refused
+        assert len({answer.content for answer in joins}) == 1
         assert node.post(ROOM, "send_gift", command_id="g-1", **{**GIFT, "coins": 11}).status_code == 422
         assert node.post("room-2", "create", command_id="g-1", user_id="u-1").status_code == 422
         assert node.post(ROOM, "send_gift", **{**GIFT, "coins": 1000}).status_code == 402

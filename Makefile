@@ -3,7 +3,7 @@
 # DESTDIR=... say where `make install` puts it, EXTRAS=kafka,grpc,rocketmq which optional publishers it gets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo example run test test-long lint bench install uninstall clean
+.PHONY: help demo example run test test-long test-mysql lint bench install uninstall clean
 
 export PYTHON PREFIX DESTDIR EXTRAS
 READY  := @tests/services/install.sh
@@ -32,6 +32,11 @@ test: lint  ## lint, then every test against real servers
 test-long:  ## the long fault tests: kills, restarts, outages
 	$(READY) test
 	@$(SERVED) OUTBOXD_CHAOS=full $(BIN)/python -m pytest tests/chaos tests/lifecycle $(ARGS)
+
+test-mysql: ## what the tables rest on, against Oracle's MySQL (test runs it against MariaDB)
+	$(READY) test
+	@PATH="$$PWD/$(BIN):$$PATH" tests/services/mysql.sh python -m pytest -k "not sqlite" tests/contract \
+		tests/integration/test_older_table.py tests/integration/test_adopt.py $(ARGS)
 
 lint:       ## ruff, mypy and the import rules
 	$(READY) test

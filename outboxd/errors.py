@@ -51,8 +51,22 @@ class PublisherError(OutboxdError):
     """A publisher cannot be set up as configured: a file that is missing, a target that cannot be imported."""
 
 
+class HandlerError(OutboxdError):
+    """Handlers of scheduled jobs cannot be used: a module that cannot be imported, a name that stands twice. A person
+    must put it right.
+    """
+
+
+class JobFailed(OutboxdError):
+    """A run of a scheduled job failed. Its text is for the job log: redacted and short."""
+
+
 class SubscriptionError(OutboxdError):
     """A queue that is read from cannot be asked now. Whoever reads waits and tries again."""
+
+
+class CronError(OutboxdError):
+    """A cron expression that cannot be used: which field, what is wrong, what to write."""
 
 
 class MetricsError(OutboxdError):

@@ -9,7 +9,7 @@ import click
 
 from outboxd import publishers
 from outboxd.admin.access import is_closed
-from outboxd.cli import bridge, check_admin, ring, show
+from outboxd.cli import bridge, check_admin, job_handlers, ring, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
@@ -70,6 +70,8 @@ def _lines(options: Options) -> Iterator[Line]:
             used[name] = None
             yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], CHECK_S))
         yield _tried("bridge", partial(bridge.look, config))
+    if config.jobs.enabled:
+        yield _tried("jobs.handlers", partial(job_handlers.look, config.jobs))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")
     yield from _admin(config)

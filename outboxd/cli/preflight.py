@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from outboxd.cli import bridge
+from outboxd.cli import bridge, job_handlers
 from outboxd.config.schema import Config, Lane, PublisherSettings, PythonCallable
 from outboxd.errors import PublisherError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.redact import clip, redact
@@ -37,7 +37,9 @@ class Preflight:
 
 
 def preflight(config: Config, lanes: Sequence[Lane]) -> Preflight:
-    """Look at database, tables and publishers. On SQLite, create what is missing. Call it with SIGNALS blocked."""
+    """Look at database, tables, publishers, handlers of jobs. On SQLite, create what is missing. Call it with SIGNALS
+    blocked.
+    """
     return run_in_child(lambda: "; ".join(refusals(config, lanes)), limit_s(config))
 
 
@@ -107,6 +109,7 @@ def refusals(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:
             except PublisherError as error:
                 yield str(error)
     yield from bridge.refusals(config)
+    yield from job_handlers.refusals(config.jobs)
 
 
 def _database(config: Config, lanes: Sequence[Lane]) -> Iterator[str]:

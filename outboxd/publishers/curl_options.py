@@ -72,7 +72,7 @@ def _tls_options(settings: Http, where: str) -> Iterator[tuple[int, str | int]]:
     _check_files(settings, where)
     yield pycurl.SSL_VERIFYPEER, 1
     yield pycurl.SSL_VERIFYHOST, 2
-    yield pycurl.CAINFO, settings.ca_file or _system_authorities(where)
+    yield pycurl.CAINFO, settings.ca_file or system_authorities(where)
     if settings.client_cert_file:
         yield pycurl.SSLCERT, settings.client_cert_file
         yield pycurl.SSLKEY, settings.client_key_file or settings.client_cert_file
@@ -117,7 +117,8 @@ def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _system_authorities(where: str) -> str:
+def system_authorities(where: str) -> str:
+    """The file with the authorities that this system trusts. Raises PublisherError if there is none."""
     for path in (os.environ.get("SSL_CERT_FILE"), *CA_FILES):
         if path and Path(path).is_file():
             return path

@@ -13,12 +13,9 @@ from outboxd.store import statements
 from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.exchange import exchange
-from outboxd.store.lists import CHUNK, chunks, listed
+from outboxd.store.lists import CHUNK, among, chunks
 from outboxd.store.mysql_connection import MysqlConnection
 from outboxd.store.partitions import PartitionTable
-
-SHORTEST_RANGE = 3
-"""Fewer ids in a row are looked up one by one."""
 
 REPEATS = 4
 """How often a transaction is tried that meets deadlocks or lock waits."""
@@ -160,29 +157,6 @@ class MysqlStore:
     def _over(self, name: str, ids: Sequence[int]) -> str:
         """The statement over the rows with these ids, which ascend."""
         return self._sql[name].replace("{rows}", among(self._id, ids))
-
-
-def among(column: str, ids: Sequence[int]) -> str:
-    """A condition that is true for exactly these ids, which ascend. Neighbours are written as one range: the server
-    takes half as long as for a list of them.
-
-    The last id of a range stands by itself. A scan reads, and locks for a moment, one row beyond its range; that is
-    then a row of ours, and none that another worker's SKIP LOCKED would have to pass over.
-    """
-    ranges: list[str] = []
-    alone: list[int] = []
-    start = 0
-    for end in range(1, len(ids) + 1):
-        if end < len(ids) and ids[end] == ids[end - 1] + 1:
-            continue
-        first, last = ids[start], ids[end - 1]
-        if last - first >= SHORTEST_RANGE:
-            ranges.append(f"{column} BETWEEN {first:d} AND {last - 1:d}")
-            alone.append(last)
-        else:
-            alone += ids[start:end]
-        start = end
-    return f"({' OR '.join((*ranges, f'{column} IN ({listed(alone)})'))})"
 
 
 def _json(rows: Sequence[tuple[object, ...]]) -> str:

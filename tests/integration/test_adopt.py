@@ -77,6 +77,8 @@ def table(tmp_path: Path, mysql_url: str, receiver: Receiver) -> Iterator[Table]
 @pytest.mark.parametrize("kind", ["CHAR(36)", "VARCHAR(36) CHARACTER SET latin1", "UUID"])
 def test_a_table_in_debeziums_layout_is_relayed_after_one_command(table: Table, kind: str) -> None:
     """The application goes on as it is: it inserts what it always has, and its events arrive."""
+    if kind == "UUID" and "MariaDB" not in str(table.run("SELECT VERSION()")):
+        pytest.skip("MariaDB alone has a type UUID")
     table.run(DEBEZIUM.format(id=kind))
     before = [table.insert(f'{{"n": {number}}}') for number in range(50)]
     said = table.cli("init-db", "--adopt", "--existing", "pending").ok()

@@ -71,8 +71,9 @@ def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli) -> None:
         ["ok", "table", "orders"],
         ["ok", "table", "room_outbox"],
         ["ok", "publisher", "console"],
+        ["ok", "jobs.handlers", "registered:"],
         ["ok", "admin.listen", "no"],
-        ["ok", "admin.socket", lines[6][2]],
+        ["ok", "admin.socket", lines[7][2]],
         ["ok", "admin", "tokens"],
         ["ok", "metrics", "a"],
     ]

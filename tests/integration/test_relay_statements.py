@@ -13,7 +13,8 @@ import pytest
 from outboxd.config.schema import Config
 from outboxd.store import open_store
 from outboxd.store.api import DELIVERED, FRESH, RETRYABLE, ZERO, Settlement, Want
-from outboxd.store.mysql import MysqlStore, among
+from outboxd.store.lists import among
+from outboxd.store.mysql import MysqlStore
 from outboxd.store.mysql_connection import MysqlConnection
 from tests.services.costs import COUNTERS, counters
 from tests.services.daemon import LANE, Daemon, write_config
@@ -139,7 +140,7 @@ def test_a_claim_and_its_settle_lock_their_own_rows_only(config: Config, table: 
 
 def explain(connection: MysqlConnection, sql: str, values: dict[str, object]) -> list[dict[str, str]]:
     """The plan: one mapping a table, of what matters."""
-    connection._run("EXPLAIN " + sql, values)
+    connection._run("EXPLAIN FORMAT=TRADITIONAL " + sql, values)
     names = [column[0].lower() for column in connection._cursor.description]
     rows = [dict(zip(names, row, strict=True)) for row in connection._cursor.fetchall()]
     return [{name: str(row[name]) for name in ("table", "type", "key", "rows", "extra")} for row in rows]

@@ -28,8 +28,9 @@ class Certificates:
         return context
 
 
-def make_certificates(directory: Path, server_name: str = "IP:127.0.0.1") -> Certificates:
-    """All of them, valid for a day. server_name: as openssl writes a subjectAltName."""
+def make_certificates(directory: Path, server_name: str = "IP:127.0.0.1", server_days: int = 1) -> Certificates:
+    """All of them, valid for a day. server_name: as openssl writes a subjectAltName. server_days: how long the server's
+    is valid; 0: up to now."""
     openssl = require("openssl", program("openssl"), "the openssl program is not installed")
 
     def run(*arguments: str) -> None:
@@ -40,7 +41,8 @@ def make_certificates(directory: Path, server_name: str = "IP:127.0.0.1") -> Cer
     for name, alternative in (("server", server_name), ("client", "DNS:client.test")):
         (directory / "extensions").write_text(f"subjectAltName={alternative}")
         run("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "1", "-extfile", "extensions")
+        days = str(server_days) if name == "server" else "1"
+        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", days, "-extfile", "extensions")
         run("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signing)
     paths = [directory / name for name in ("ca.pem", "server.pem", "server.key", "client.pem", "client.key")]
     return Certificates(*paths)

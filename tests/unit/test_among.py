@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outboxd.store.mysql import among
+from outboxd.store.lists import among
 
 ASCENDING = st.sets(st.integers(1, 60), min_size=1, max_size=60).map(sorted)
 

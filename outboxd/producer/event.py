@@ -84,7 +84,9 @@ def row_of(event: Event, max_event_bytes: int, traced: Mapping[str, str]) -> Row
     if not isinstance(event, Event):
         raise EventRefused(f"{type(event).__name__} is no Event: write record(connection, Event(event_type=…, …))")
     for name, limit in LIMITS.items():
-        _check(name, getattr(event, name), limit)
+        value = getattr(event, name)
+        if type(value) is not str or not 0 < len(value) <= limit or not value.isascii():  # nearly all are
+            _check(name, value, limit)
     envelope = _envelope(event)
     if len(envelope) > max_event_bytes:
         raise EventRefused(

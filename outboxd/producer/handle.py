@@ -7,6 +7,7 @@ scoped_session, Django's connections and cursors.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from outboxd.errors import ProducerMisused
@@ -20,57 +21,68 @@ INSIDE = 1568
 and MariaDB share, and that needs no rights."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """Of a statement. row_id: that of the one row that it inserted."""
-
-    rowcount: int
-    row_id: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Handle:
     """One session with a database, as it was handed in.
 
     dialect: MYSQL or SQLITE. mark: how a statement's parameters are written. raw: the driver's own connection, where it
-    is known. session: SQLAlchemy's, if it is one. is_django: so `raw` is Django's wrapper.
+    is known. session: SQLAlchemy's, if it is one. is_django: so `raw` is Django's wrapper. run: a statement, and what
+    is wanted of it: "" nothing, or what `execute`, `insert` and `query` ask for.
     """
 
     dialect: str
     mark: str
-    run: Callable[[str, tuple[object, ...], bool], Any]
+    run: Callable[[str, tuple[object, ...], str], Any]
     raw: Any
     session: Any = None
     is_django: bool = False
 
-    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> Result:
-        """Run a statement that writes."""
-        result: Result = self.run(sql, parameters, False)
-        return result
+    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> int:
+        """How many rows a statement has changed."""
+        return int(self.run(sql, parameters, "rowcount"))
+
+    def insert(self, sql: str, parameters: tuple[object, ...] = ()) -> int:
+        """The id of the one row that was inserted."""
+        return int(self.run(sql, parameters, "lastrowid") or 0)
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-        """The rows of one that reads; a caller's cursors may give them as dicts."""
-        rows: Sequence[Any] = self.run(sql, parameters, True)
+        """The rows of a statement that reads; a caller's cursors may give them as dicts."""
+        rows: Sequence[Any] = self.run(sql, parameters, "fetchall")()
         return [tuple(row.values()) if isinstance(row, dict) else tuple(row) for row in rows]
 
 
 def handle_of(given: Any) -> Handle:
     """How to use what a caller handed in. Raises TypeError for what is none of the kinds."""
+    kind = type(given)
+    make = _makers.get(kind)
+    if make is None:
+        make = _maker(given)
+        if len(_makers) < MOST_KINDS:
+            _makers[kind] = make
+    return make(given)
+
+
+MOST_KINDS = 100
+_makers: dict[type, Callable[[Any], Handle]] = {}
+"""What was found out about a type: looking takes longer than all the rest."""
+
+
+def _maker(given: Any) -> Callable[[Any], Handle]:
     if hasattr(given, "sync_session") or hasattr(given, "sync_connection"):
         raise TypeError(f"{_kind(given)} is asynchronous: write `await session.run_sync(record, event)`")
     if callable(getattr(given, "exec_driver_sql", None)):
-        return _sqlalchemy(given, None)
+        return _sqlalchemy
     if is_session(given):
-        session = given.registry() if hasattr(given, "registry") else given  # the thread's, of a scoped_session
-        return _sqlalchemy(session.connection(), session)
+        # the thread's own one, of a scoped_session
+        return _scoped if hasattr(given, "registry") else _session
     if isinstance(getattr(given, "vendor", None), str):
-        return _django(given, None)
+        return _django
     if hasattr(given, "db") and isinstance(getattr(given.db, "vendor", None), str):
-        return _django(given.db, given)
+        return _django_cursor
     if callable(getattr(given, "cursor", None)):
-        return _dbapi(given, None)
+        return _pooled if hasattr(given, "dbapi_connection") else partial(_dbapi, _is_sqlite(given))
     if callable(getattr(given, "execute", None)) and hasattr(given, "rowcount"):
-        return _dbapi(getattr(given, "connection", None), given)
+        return partial(_dbapi_cursor, _is_sqlite(given))
     raise TypeError(
         f"{_kind(given)} is no connection, cursor or session: give one of mysqlclient, PyMySQL, sqlite3, SQLAlchemy or "
         "Django"
@@ -92,43 +104,77 @@ def _dialect(name: str) -> str:
     return _DIALECTS[name]
 
 
-def _sqlalchemy(connection: Any, session: Any) -> Handle:
+def _sqlalchemy(connection: Any, session: Any = None) -> Handle:
     dialect = _dialect(connection.dialect.name)
 
-    def run(sql: str, parameters: tuple[object, ...], is_query: bool) -> Any:
+    def run(sql: str, parameters: tuple[object, ...], wanted: str) -> Any:
         result = connection.exec_driver_sql(sql, parameters)
-        return result.fetchall() if is_query else Result(result.rowcount, result.lastrowid or 0)
+        return getattr(result, wanted) if wanted else None
 
     mark = "?" if connection.dialect.paramstyle == "qmark" or dialect == SQLITE else "%s"
     return Handle(dialect, mark, run, connection.connection.dbapi_connection, session)
 
 
-def _django(wrapper: Any, cursor: Any) -> Handle:
+def _session(session: Any) -> Handle:
+    return _sqlalchemy(session.connection(), session)
+
+
+def _scoped(scoped: Any) -> Handle:
+    return _session(scoped.registry())
+
+
+def _django(wrapper: Any, cursor: Any = None) -> Handle:
     # Its cursors take %s everywhere.
     return Handle(_dialect(wrapper.vendor), "%s", _through(wrapper, cursor), wrapper, is_django=True)
 
 
-def _dbapi(connection: Any, cursor: Any) -> Handle:
-    raw = getattr(connection, "dbapi_connection", connection)  # within one that SQLAlchemy's pool hands out
-    kinds = type(raw if cursor is None else cursor).__mro__
-    is_sqlite = any("sqlite" in kind.__module__ for kind in kinds)
+def _django_cursor(cursor: Any) -> Handle:
+    return _django(cursor.db, cursor)
+
+
+def _is_sqlite(raw: object) -> bool:
+    return any("sqlite" in kind.__module__ for kind in type(raw).__mro__)
+
+
+def _dbapi(is_sqlite: bool, connection: Any, cursor: Any = None) -> Handle:
     dialect, mark = (SQLITE, "?") if is_sqlite else (MYSQL, "%s")
-    return Handle(dialect, mark, _through(connection, cursor), raw)
+    return Handle(dialect, mark, _through(connection, cursor), connection)
 
 
-def _through(connection: Any, cursor: Any) -> Callable[[str, tuple[object, ...], bool], Any]:
+def _pooled(connection: Any) -> Handle:
+    """As SQLAlchemy's pool hands it out (`Engine.raw_connection`): of one type for every driver."""
+    raw = connection.dbapi_connection
+    return _dbapi(_is_sqlite(raw), raw)
+
+
+def _dbapi_cursor(is_sqlite: bool, cursor: Any) -> Handle:
+    return _dbapi(is_sqlite, getattr(cursor, "connection", None), cursor)
+
+
+def _through(connection: Any, cursor: Any) -> Callable[[str, tuple[object, ...], str], Any]:
     """Statements over a cursor that was given, else over one for each."""
 
-    def run(sql: str, parameters: tuple[object, ...], is_query: bool) -> Any:
-        own = connection.cursor() if cursor is None else cursor
+    def run(sql: str, parameters: tuple[object, ...], wanted: str) -> Any:
+        if cursor is not None:
+            cursor.execute(sql, parameters)
+            return _of(cursor, wanted)
+        own = connection.cursor()
         try:
             own.execute(sql, parameters)
-            return own.fetchall() if is_query else Result(own.rowcount, own.lastrowid or 0)
+            return _of(own, wanted)
         finally:
-            if cursor is None:
-                own.close()
+            own.close()
 
     return run
+
+
+def _of(cursor: Any, wanted: str) -> Any:
+    if not wanted:
+        return None
+    if wanted == "fetchall":  # now: the cursor is closed next
+        rows = cursor.fetchall()
+        return lambda: rows
+    return getattr(cursor, wanted)
 
 
 def require_transaction(handle: Handle) -> None:
@@ -157,7 +203,7 @@ def is_inside(handle: Handle) -> bool:
     if handle.dialect == SQLITE:
         return bool(getattr(handle.raw, "in_transaction", False))
     try:
-        handle.run(CHANGES_NOTHING_INSIDE, (), False)
+        handle.run(CHANGES_NOTHING_INSIDE, (), "")
     except Exception as error:
         if _number(error) != INSIDE:
             raise

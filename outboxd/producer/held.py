@@ -95,7 +95,7 @@ def record_held(
     handle = handle_of(where)
     require_transaction(handle)
     hold = timedelta(seconds=publish_timeout_s + HOLD_BEYOND_S)
-    row_id = insert(handle, lane, (row._replace(due_ms=hold // timedelta(milliseconds=1), is_delay=True),))
+    row_id = insert(handle, lane, row._replace(due_ms=hold // timedelta(milliseconds=1), is_delay=True))
     return Held(
         id=row_id, lane=lane, event_id=row.event_id, event_type=row.event_type, room_id=row.room_id,
         app_code=row.app_code, envelope=row.envelope, content_type=row.content_type, headers=row.headers,
@@ -180,7 +180,7 @@ def _change(where: Any, held: Held, text: str) -> str:
     for attempt in range(1, TIMES + 1):
         try:
             with opened(where) as handle:
-                found = handle.execute(_sql(text, handle, held), (held.id,)).rowcount
+                found = handle.execute(_sql(text, handle, held), (held.id,))
         except Exception as error:  # noqa: BLE001  of any driver: the command has succeeded
             if attempt == TIMES:
                 return f"the row could not be changed: {_text(error)}"

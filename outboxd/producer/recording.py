@@ -57,28 +57,32 @@ def record(
     check_lane(lane)
     handle = handle_of(where)
     require_transaction(handle)
-    for part in _parts(rows):
-        insert(handle, lane, part)
+    for part in _parts(rows) if len(rows) > 1 else (rows,) if rows else ():
+        handle.run(*_statement(handle, lane, part), "")
     if handle.session is not None and any(row.due_ms == 0 for row in rows):
         after_commit.note(handle.session, lane)
     ids = [row.event_id for row in rows]
     return ids[0] if is_one else ids
 
 
-def check_lane(lane: object) -> None:
+@lru_cache(maxsize=32)
+def check_lane(lane: str) -> None:
     """Raises EventRefused for what is no name of a table: it stands in statements as it is."""
     if not isinstance(lane, str) or not is_name(lane):
         raise EventRefused(f"{lane!r} is no lane: give its table's name, letters, digits and _ only")
 
 
-def insert(handle: Handle, lane: str, rows: Sequence[Row]) -> int:
-    """One INSERT; the id of its row, where it is one."""
-    sql = _insert(lane, handle.dialect, handle.mark, tuple(row.is_delay for row in rows))
-    parameters = rows[0][:8] if len(rows) == 1 else tuple(value for row in rows for value in row[:8])
-    return handle.execute(sql, parameters).row_id
+def insert(handle: Handle, lane: str, row: Row) -> int:
+    """One row; its id."""
+    return handle.insert(*_statement(handle, lane, (row,)))
 
 
-@lru_cache(maxsize=64)
+def _statement(handle: Handle, lane: str, rows: Sequence[Row]) -> tuple[str, tuple[object, ...]]:
+    sql = _insert(lane, handle.dialect, handle.mark, tuple([row.is_delay for row in rows]))
+    return sql, rows[0][:8] if len(rows) == 1 else tuple(value for row in rows for value in row[:8])
+
+
+@lru_cache(maxsize=32)
 def _insert(lane: str, dialect: str, mark: str, delays: tuple[bool, ...]) -> str:
     values = ", ".join([mark] * 7)
     places = {False: f"({values}, {mark})", True: f"({values}, {NOW[dialect]} + {mark})"}
@@ -96,5 +100,4 @@ def _parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
         if end > start and (size > BYTES_AT_ONCE or end - start == ROWS_AT_ONCE):
             yield rows[start:end]
             start, size = end, len(row.envelope)
-    if rows:
-        yield rows[start:]
+    yield rows[start:]

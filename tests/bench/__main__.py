@@ -25,6 +25,7 @@ from tests.bench import (
     nodes,
     order,
     parked,
+    record,
     redis_streams,
     resources,
     rocketmq,
@@ -60,13 +61,16 @@ GOALS = {
     "rung_p50_ms": ("<=", 5.0),
     "rung_p99_ms": ("<=", 25.0),
     "polled_p99_ms": ("<=", 1050.0),
+    "record_mysqlclient_us": ("<=", 60.0),
+    "record_pymysql_us": ("<=", 60.0),
+    "record_sqlalchemy_us": ("<=", 60.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
     **soak.GOALS,
 }
 PARTS = (
     "speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "flat", "nodes", "order", "scrape", "resources",
-    "latency",
+    "latency", "record",
 )  # fmt: skip
 LONG_PARTS = ("soak",)
 """Made only when asked for by name."""
@@ -117,6 +121,7 @@ def _measure(arguments: argparse.Namespace, server: PrivateServer, url: str, rec
         "scrape": lambda: scrape.measure(url, arguments.pending),
         "resources": lambda: resources.measure(server, url, receiver, workers),
         "latency": lambda: latency.measure(server, url, workers, arguments.seconds),
+        "record": lambda: record.measure(url, rounds),
         "soak": lambda: soak.measure(url, arguments.minutes, workers),
     }
     report: dict[str, float] = {}

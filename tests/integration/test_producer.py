@@ -7,15 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from outboxd import producer
 from outboxd.producer import REST_S, TIMEOUT_S, doorbell, ring
 from tests.services.daemon import ROOT
 from tests.services.redis_server import RedisServer, client
+from tests.services.ringing import heard, hearing
 from tests.services.wait import let_pass, wait_for
 
 LANE = "room_outbox"
@@ -29,22 +29,6 @@ def _no_bells() -> Iterator[None]:
     doorbell._bells.clear()
     yield
     doorbell._bells.clear()
-
-
-@contextmanager
-def hearing(url: str) -> Iterator[Any]:
-    """A subscriber to the lane's doorbell."""
-    with closing(client(url)) as redis, closing(redis.pubsub(ignore_subscribe_messages=True)) as subscription:
-        subscription.subscribe(producer.channel(LANE))
-        wait_for(lambda: redis.pubsub_numsub(producer.channel(LANE))[0][1] == 1, 5, "the subscription")
-        yield subscription
-
-
-def heard(subscription: Any, count: int) -> None:
-    """So many rings have come, and no more."""
-    for _ in range(count):
-        wait_for(lambda: subscription.get_message(timeout=0.1), 5, f"{count} rings")
-    assert subscription.get_message(timeout=0.05) is None
 
 
 def test_a_ring_reaches_who_listens(own_redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:

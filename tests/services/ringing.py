@@ -1,7 +1,8 @@
 """Doorbells as a test rings and hears them."""
 
 import select
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 from outboxd.producer import channel
@@ -38,3 +39,19 @@ def hears(bell: Doorbell, within_s: float = WAIT_S) -> bool:
     """Does it ring within that time?"""
     select.select((bell,), (), (), within_s)
     return bell.heard()
+
+
+@contextmanager
+def hearing(url: str, lane: str = LANE) -> Iterator[Any]:
+    """A subscriber to the lane's doorbell."""
+    with closing(client(url)) as redis, closing(redis.pubsub(ignore_subscribe_messages=True)) as subscription:
+        subscription.subscribe(channel(lane))
+        wait_for(lambda: redis.pubsub_numsub(channel(lane))[0][1] == 1, 5, "the subscription")
+        yield subscription
+
+
+def heard(subscription: Any, count: int) -> None:
+    """So many rings have come, and no more."""
+    for _ in range(count):
+        wait_for(lambda: subscription.get_message(timeout=0.1), 5, f"{count} rings")
+    assert subscription.get_message(timeout=0.05) is None

@@ -1,6 +1,7 @@
 """Event ids of producers: RFC 9562's version 7, ascending within a process, different in its forks."""
 
 import os
+import signal
 import threading
 import time
 import uuid
@@ -76,10 +77,12 @@ def test_forks_make_ids_of_their_own() -> None:
         for _ in range(4):
             pid = os.fork()
             if pid == 0:
+                signal.alarm(20)  # of a lock that nobody releases
                 made = [new_event_id() for _ in range(500)]
                 os.write(writer, "".join(f"{one}\n" for one in made).encode() if made == sorted(made) else b"")
                 os._exit(0)
-            os.waitpid(pid, 0)
+            _, status = os.waitpid(pid, 0)
+            assert status == 0
             pids.append(os.read(reader, 500 * 37))
     os.close(reader)
     os.close(writer)

@@ -108,8 +108,8 @@ def test_what_is_no_event_is_refused() -> None:
 def test_a_time_is_never_sooner_than_asked_for(naive: datetime) -> None:
     """Microseconds are rounded up."""
     moment = naive.replace(tzinfo=UTC)
-    exact = (moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)
-    assert exact - 1e-3 <= row(deliver_at=moment).due_ms < exact + 1
+    exact_us = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    assert exact_us <= 1000 * row(deliver_at=moment).due_ms < exact_us + 1000
 
 
 def test_a_payload_is_not_told_to_whoever_prints_an_event() -> None:

@@ -16,7 +16,7 @@ from outboxd.producer import Held, new_event_id, publish_now, ring
 from room_service import store, wallet
 from room_service.cells import Cell, Cells
 from room_service.database import Database, Unavailable
-from room_service.domain import AnyCommand, Change, Refused, Room, SendGift, decide, fold
+from room_service.domain import AnyCommand, Change, Room, SendGift, decide, fold
 from room_service.lease import Leases
 from room_service.projections import Projections
 from room_service.publishing import Publishing
@@ -46,8 +46,8 @@ class Rooms:
     def execute(self, room_id: str, command: AnyCommand, command_id: str) -> bytes:
         """Do a command; the answer, JSON. A command_id that was done gets the answer it got then, and does nothing.
 
-        Raises Refused, CommandMismatch; wallet.Insufficient; OwnedElsewhere; and, after which the same command_id is to
-        be sent again, Unavailable, NoLeases, cells.Busy, store.Fenced, wallet.WalletFenced.
+        Raises domain.Refused, CommandMismatch; wallet.Insufficient; OwnedElsewhere; and, after which the same
+        command_id is to be sent again, Unavailable, NoLeases, cells.Busy, store.Fenced, wallet.WalletFenced.
         """
         timing, outcome = Timing(), "failed"
         kind = _kind(command)
@@ -228,5 +228,3 @@ def _answer(command_id: str, room: Room, events: Sequence[Envelope]) -> bytes:
         {"command_id": command_id, "room_id": room.room_id, "version": room.version, "events": told}
     )
 
-
-__all__ = ["CommandMismatch", "Refused", "Rooms"]

@@ -61,6 +61,10 @@ class JobFailed(OutboxdError):
     """A run of a scheduled job failed. Its text is for the job log: redacted and short."""
 
 
+class LockUnavailable(OutboxdError):
+    """The server of the jobs' locks cannot be asked now."""
+
+
 class SubscriptionError(OutboxdError):
     """A queue that is read from cannot be asked now. Whoever reads waits and tries again."""
 

@@ -7,17 +7,11 @@ Invariants:
 - Every text passes `redact` on its way out.
 """
 
-import json
 import logging
-import select
-import time
-import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-import msgspec
-
-from outboxd.output import Output, plug_standard_descriptors
-from outboxd.redact import clip, redact
+from outboxd.log_lines import Handler, console_line, json_line
+from outboxd.output import plug_standard_descriptors
 
 SUPERVISOR_STARTED = "supervisor_started"
 SUPERVISOR_STOPPED = "supervisor_stopped"
@@ -43,6 +37,8 @@ DRAIN_FINISHED = "drain_finished"
 OUTBOX_DELIVERED = "outbox_delivered"
 OUTBOX_PUBLISH_RETRYABLE = "outbox_publish_retryable"
 OUTBOX_DEAD_LETTER = "outbox_dead_letter"
+ROBOT_OUTBOX_STALE_DISCARDED = "robot_outbox_stale_discarded"
+ROBOT_OUTBOX_CLEANUP_DELETED = "robot_outbox_cleanup_deleted"
 LEASE_LOST = "lease_lost"
 EVENT_GONE = "event_gone"
 BREAKER_OPENED = "breaker_opened"
@@ -64,6 +60,22 @@ BRIDGE_STOPPED = "bridge_stopped"
 BRIDGE_RESUMED = "bridge_resumed"
 SUBSCRIPTION_UNAVAILABLE = "subscription_unavailable"
 SUBSCRIPTION_AVAILABLE = "subscription_available"
+JOB_MOUNTED = "job_mounted"
+JOB_CHANGED = "job_changed"
+JOB_UNMOUNTED = "job_unmounted"
+JOB_REFUSED = "job_refused"
+JOB_FAILED = "job_failed"
+JOB_RECOVERED = "job_recovered"
+JOB_TICKS_MISSED = "job_ticks_missed"
+JOB_RUNS_FULL = "job_runs_full"
+JOB_INTERRUPTED = "job_interrupted"
+JOB_LOCK_LOCAL = "job_lock_local"
+JOB_LOCK_LOST = "job_lock_lost"
+JOB_LOCKS_UNAVAILABLE = "job_locks_unavailable"
+JOB_LOCKS_AVAILABLE = "job_locks_available"
+JOB_LINES_LOST = "job_lines_lost"
+HANDLERS_REFUSED = "handlers_refused"
+JOBS_REFUSED = "jobs_refused"
 NODE_ID_SHARED = "node_id_shared"
 DOORBELL_UNAVAILABLE = "doorbell_unavailable"
 DOORBELL_AVAILABLE = "doorbell_available"
@@ -100,6 +112,10 @@ EVENTS: Mapping[str, str] = {
     OUTBOX_DELIVERED: "an event is delivered",
     OUTBOX_PUBLISH_RETRYABLE: "publishing an event failed; it will be tried again",
     OUTBOX_DEAD_LETTER: "an event became a dead letter: status `failed`, a person decides",
+    ROBOT_OUTBOX_STALE_DISCARDED: "`count` events were older than `stale_discard_after` when their turn came, and are "
+    "deleted; one of them is shown. At level debug each has a line of its own, without `count`",
+    ROBOT_OUTBOX_CLEANUP_DELETED: "a round of cleanup deleted `active` unpublished and `terminal` finished rows; "
+    "`is_complete`: nothing that old is left",
     LEASE_LOST: "a settle changed nothing, since the claim no longer held; another worker has the event",
     EVENT_GONE: "a settle found no row: the event was deleted while it was published",
     BREAKER_OPENED: "a publisher failed with several different events in a row: only probes are sent to it",
@@ -122,6 +138,26 @@ EVENTS: Mapping[str, str] = {
     BRIDGE_RESUMED: "Tencent IM accepts messages of the bridge again",
     SUBSCRIPTION_UNAVAILABLE: "the queue that the bridge reads, or its memory of what is done, is away; tried again",
     SUBSCRIPTION_AVAILABLE: "the queue that the bridge reads is back",
+    JOB_MOUNTED: "the job's ticks are heeded on this node from now on",
+    JOB_CHANGED: "a job that is mounted was changed in its table",
+    JOB_UNMOUNTED: "the job was paused, unpublished or deleted: no more ticks on this node; a run that is under way "
+    "goes on to its end",
+    JOB_REFUSED: "a job cannot be mounted, why is in `error`; said once for each reason",
+    JOB_FAILED: "a run of the job failed, and the one before had not; every run is in the job log",
+    JOB_RECOVERED: "a run of the job succeeded, after one or more that failed",
+    JOB_TICKS_MISSED: "ticks came too late to run: the clock was set forwards, or the process or the machine stood "
+    "still",
+    JOB_RUNS_FULL: "as many runs go on at once as there may be: ticks are skipped until one ends",
+    JOB_INTERRUPTED: "runs were cut off by the end of their process; the job log says interrupted",
+    JOB_LOCK_LOCAL: "without `redis.url` the locks of jobs hold for this node only: jobs that may not overlap must run "
+    "on one node",
+    JOB_LOCK_LOST: "a run lost its lock while it went on, so that another one may begin beside it",
+    JOB_LOCKS_UNAVAILABLE: "Redis is away: ticks of jobs that need a lock are skipped",
+    JOB_LOCKS_AVAILABLE: "Redis answers again, and jobs get their locks",
+    JOB_LINES_LOST: "`count` lines of the job log were lost: the database was away for long, or refused them",
+    HANDLERS_REFUSED: "a module of `jobs.handlers` cannot be used; the text says what to do",
+    JOBS_REFUSED: "the tables of jobs cannot be used, the text says what to do; looked at again every minute, while "
+    "events are relayed",
     NODE_ID_SHARED: "another process has `partitions` of the ordered lane under this worker's very name: two daemons "
     "have the same `node_id`, and order is not certain; give each node its own and restart it",
     DOORBELL_UNAVAILABLE: "a worker cannot listen to the lane's doorbell at Redis: events wait for its next look, at "
@@ -142,11 +178,6 @@ LEVELS: Mapping[str, int] = {
     "error": logging.ERROR,
 }
 
-_LIMITS = (1500, 400, 100)
-"""Characters of one text: as many as leave the line within PIPE_BUF."""
-
-_TRACEBACK_LINES = 30
-
 _LOGGER = logging.getLogger("outboxd")
 
 
@@ -156,17 +187,18 @@ def configure(level: str, format: str, node_id: str) -> None:
     level: debug, info, warning or error. format: json or console. Libraries' lines come along, from info up.
     """
     plug_standard_descriptors()
-    for handler in tuple(logging.root.handlers):
-        logging.root.removeHandler(handler)
-    logging.root.addHandler(_Handler(node_id))
+    for before in tuple(logging.root.handlers):
+        logging.root.removeHandler(before)
+    handler = Handler(node_id, (logging.WARNING, LOG_LINES_LOST), library_event=LIBRARY_MESSAGE)
+    logging.root.addHandler(handler)
     change(level, format)
 
 
 def change(level: str, format: str) -> None:
     """Another level and format of what `configure` has set up; from now on, and in the children forked later."""
     for handler in logging.root.handlers:
-        if isinstance(handler, _Handler):
-            handler.line_of = _console_line if format == "console" else _json_line
+        if isinstance(handler, Handler):
+            handler.line_of = console_line if format == "console" else json_line
     logging.root.setLevel(max(LEVELS[level], logging.INFO))
     _LOGGER.setLevel(LEVELS[level])
 
@@ -174,7 +206,7 @@ def change(level: str, format: str) -> None:
 def bind(worker: str) -> None:
     """Put the name into every later line of this process: `worker`. Called first of all in a forked child."""
     for handler in logging.root.handlers:
-        if isinstance(handler, _Handler):
+        if isinstance(handler, Handler):
             handler.bind(worker)
 
 
@@ -212,75 +244,3 @@ def log(level: int, event: str, /, **fields: object) -> None:
     """
     if _LOGGER.isEnabledFor(level):
         _LOGGER.log(level, event, extra={"fields": fields})
-
-
-class _Handler(logging.Handler):
-    """Turns records into lines. `line_of`: the format."""
-
-    def __init__(self, node_id: str) -> None:
-        super().__init__()
-        self._context = {"worker": "", "node_id": node_id}  # stands in every line
-        self.line_of: Callable[[Mapping[str, object]], bytes] = _json_line
-        self._output = Output(2)
-
-    def bind(self, worker: str) -> None:
-        self._context["worker"] = worker
-        self._output.lost = 0  # those of the process before the fork are its own to tell
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self._output.lost:
-            note = self._facts(logging.WARNING, time.time(), LOG_LINES_LOST) | {"count": self._output.lost}
-            self._output.write(self.line_of(note), is_note=True)
-        self._output.write(self._line(record))
-
-    def _line(self, record: logging.LogRecord) -> bytes:
-        fields = getattr(record, "fields", None)
-        event = LIBRARY_MESSAGE if fields is None else record.msg
-        facts = self._facts(record.levelno, record.created, event)
-        try:
-            if fields is None:
-                fields = {"logger": record.name, "message": record.getMessage()}
-                if record.exc_info and record.exc_info[1] is not None:
-                    fields["traceback"] = record.exc_info[1]
-            for limit in _LIMITS:
-                line = self.line_of(facts | {name: _shown(value, limit) for name, value in fields.items()})
-                if len(line) <= select.PIPE_BUF:
-                    return line
-        except Exception as failure:  # noqa: BLE001  a field that cannot be shown must not end the one that logs it
-            return self.line_of(facts | {"unprintable": type(failure).__name__})
-        return self.line_of(facts | {"left_out": len(fields)})
-
-    def _facts(self, level: int, created_s: float, event: str) -> dict[str, object]:
-        seconds, milliseconds = divmod(int(created_s * 1000), 1000)
-        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"
-        return {"time": moment, "level": logging.getLevelName(level).lower(), "event": event, **self._context}
-
-
-def _shown(value: object, limit: int) -> object:
-    """The value as it may be seen: numbers as they are, everything else as redacted and clipped text."""
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_shown(item, limit) for item in list(value)[:20]]
-    if isinstance(value, BaseException):
-        lines = redact("".join(traceback.format_exception(value))).splitlines()
-        return "\n".join(clip(line, min(limit, 200)) for line in lines[-_TRACEBACK_LINES * limit // _LIMITS[0] :])
-    return clip(redact(str(value)), limit)
-
-
-def _json_line(facts: Mapping[str, object]) -> bytes:
-    return msgspec.json.encode(facts) + b"\n"
-
-
-def _console_line(facts: Mapping[str, object]) -> bytes:
-    """`12:30:01.250 warning room_outbox-01 lease_lost event_id=e-1 ...`; a traceback follows on lines of its own."""
-    words = [str(facts["time"])[11:23], f"{facts['level']:7}", str(facts["worker"] or "-"), str(facts["event"])]
-    known = ("time", "level", "worker", "event", "node_id", "traceback")
-    words += [f"{name}={_word(value)}" for name, value in facts.items() if name not in known]
-    return "\n".join([" ".join(words), *str(facts.get("traceback", "")).splitlines(), ""]).encode("utf-8", "replace")
-
-
-def _word(value: object) -> str:
-    if isinstance(value, str) and value and not any(character in value for character in ' "=\n'):
-        return value
-    return json.dumps(value, ensure_ascii=False)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from outboxd.tally import AGE_S, LATENCY_S
+from outboxd.tally import AGE_S, LATENCY_S, RUN_S
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 
@@ -81,6 +81,14 @@ UNMATCHED = Metric("outboxd_unmatched_events", COUNTER, "Events that no publishe
 CLAIMED = Metric("outboxd_claimed_events", COUNTER, "Events claimed.", ("lane",))
 LEASE_LOST = Metric("outboxd_lease_lost", COUNTER, "Outcomes that came after the claim was lost.", ("lane",))
 EVENT_GONE = Metric("outboxd_event_gone", COUNTER, "Events whose row was deleted while they were held.", ("lane",))
+STALE_DISCARDED = Metric(
+    "outboxd_stale_discarded_events", COUNTER, "Events deleted unpublished, since they were stale at their turn.",
+    ("lane",),
+)  # fmt: skip
+CLEANUP_DELETED = Metric(
+    "outboxd_cleanup_deleted_events", COUNTER,
+    "Rows that cleanup deleted: active ones were unpublished, terminal ones delivered or failed.", ("lane", "state"),
+)  # fmt: skip
 RELEASED = Metric("outboxd_released_events", COUNTER, "Claimed events given back unpublished.", ("lane", "reason"))
 DOORBELL_RINGS = Metric(
     "outboxd_doorbell_rings", COUNTER, "Times that the doorbell woke a worker; a burst of rings is one.", ("lane",)
@@ -91,16 +99,27 @@ WORKER_RESTARTS = Metric(
 BRIDGE_MESSAGES = Metric(
     "outboxd_bridge_messages", COUNTER, "Messages that the bridge has dealt with, by what became of them.", ("result",)
 )
+JOB_RUNS = Metric("outboxd_job_runs", COUNTER, "Ticks and runs of jobs, by what became of them.", ("job", "result"))
+JOB_DURATION = Metric(
+    "outboxd_job_duration_seconds", HISTOGRAM, "Runs of jobs that ended by themselves.", ("job",), RUN_S
+)
+JOB_LAST_SUCCESS = Metric(
+    "outboxd_job_last_success_timestamp_seconds", GAUGE, "When this node last ran the job with success.", ("job",)
+)
 
 METRICS = (
     PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, PENDING_EVENTS, COUNT_CAPPED, IN_FLIGHT_EVENTS,
     OLDEST_PENDING_AGE, FAILED_EVENTS, BLOCKED_ROOMS, DEAD_LETTERS, UNMATCHED, CLAIMED, CLAIM_LATENCY, SWEEP_SECONDS,
-    LEASE_LOST, EVENT_GONE, RELEASED, DOORBELL_RINGS, BREAKER_OPEN, WORKERS, WORKER_RESTARTS, BRIDGE_MESSAGES,
-    DATABASE_UP, INFO,
+    LEASE_LOST, EVENT_GONE, RELEASED, STALE_DISCARDED, CLEANUP_DELETED, DOORBELL_RINGS, BREAKER_OPEN, WORKERS,
+    WORKER_RESTARTS, BRIDGE_MESSAGES, JOB_RUNS, JOB_DURATION, JOB_LAST_SUCCESS, DATABASE_UP, INFO,
 )  # fmt: skip
 """All of them. Tests see that each is documented."""
 
 KEPT_IN_FILES = frozenset(
-    {PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, CLAIM_LATENCY, SWEEP_SECONDS}
-)
-"""What workers write; the rest is read from the scoreboard and the tables by the role that answers."""
+    {
+        PUBLISH_SUCCESS, PUBLISH_FAILURE, PUBLISH_LATENCY, DELIVERY_LATENCY, CLAIM_LATENCY, SWEEP_SECONDS,
+        JOB_RUNS, JOB_DURATION, JOB_LAST_SUCCESS,
+    }
+)  # fmt: skip
+"""What workers write, and the role that runs jobs; the rest is read from the scoreboard and the tables by the role that
+answers."""

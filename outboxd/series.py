@@ -1,4 +1,5 @@
-"""How a worker's numbers get to the role that answers scrapes: one file for its counters, one for its histograms.
+"""How a worker's numbers get to the role that answers scrapes: one file for its counters, one for its histograms,
+one for gauges where there are any.
 
 The format is that of prometheus_client's multiprocess mode, which reads and merges the files; a slot names them, so
 that a restart goes on counting and leaves no file behind. They are not written by prometheus_client: it maps its
@@ -16,6 +17,8 @@ from outboxd.errors import MetricsError
 from outboxd.metrics import COUNTER, HISTOGRAM, Metric
 from outboxd.tally import Buckets
 
+GREATEST = "gauge_max"
+"""As prometheus_client calls a file of gauges whose greatest value counts."""
 FILE_BYTES = 128 * 1024
 """Reserved on the disk for each file when it is made: what a worker's series need, many times over."""
 MOST_BYTES = 1024 * 1024
@@ -30,6 +33,11 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 def counter_key(metric: Metric, *values: str) -> str:
     """The name of a counter's series in its file."""
     return _key(metric, f"{metric.name}_total", dict(zip(metric.labels, values, strict=True)))
+
+
+def gauge_key(metric: Metric, *values: str) -> str:
+    """The name of a gauge's series in its file."""
+    return _key(metric, metric.name, dict(zip(metric.labels, values, strict=True)))
 
 
 def histogram_keys(metric: Metric, *values: str) -> tuple[list[str], str]:
@@ -78,13 +86,23 @@ class SeriesFile:
 
     def add(self, key: str, amount: float) -> None:
         """Raise a series; it is there from the first time on."""
-        place = self._places.get(key)
-        if place is None:
-            if len(self._image) + len(key) + 64 > MOST_BYTES:
-                return
-            place = self._places[key] = self._append(key, 0.0)
-        if amount:
+        place = self._place(key)
+        if amount and place is not None:
             _VALUE.pack_into(self._image, place, _VALUE.unpack_from(self._image, place)[0] + amount, 0.0)
+
+    def set(self, key: str, value: float) -> None:
+        """Give a series its value."""
+        place = self._place(key)
+        if place is not None:
+            _VALUE.pack_into(self._image, place, value, 0.0)
+
+    def _place(self, key: str) -> int | None:
+        """Where its value stands; None: there is no room for it."""
+        if key not in self._places:
+            if len(self._image) + len(key) + 64 > MOST_BYTES:
+                return None
+            self._places[key] = self._append(key, 0.0)
+        return self._places[key]
 
     def _append(self, key: str, value: float) -> int:
         encoded = key.encode("ascii")  # as json.dumps makes it
@@ -133,8 +151,10 @@ class Series:
     """All files of one slot."""
 
     def __init__(self, directory: str, slot: int) -> None:
+        self._directory, self._slot = directory, slot
         self._counters = SeriesFile(directory, COUNTER, slot)
         self._histograms = SeriesFile(directory, HISTOGRAM, slot)
+        self._gauges: SeriesFile | None = None  # few roles have any
 
     def count(self, key: str, amount: float) -> None:
         """Raise a counter; key: of counter_key."""
@@ -148,7 +168,15 @@ class Series:
         self._histograms.add(total, buckets.total)
         buckets.clear()
 
+    def set(self, key: str, value: float) -> None:
+        """Set a gauge, of which the greatest over all slots is shown; key: of gauge_key. Raises MetricsError."""
+        if self._gauges is None:
+            self._gauges = SeriesFile(self._directory, GREATEST, self._slot)
+        self._gauges.set(key, value)
+
     def write(self) -> None:
         """Show it. Raises MetricsError."""
         self._counters.write()
         self._histograms.write()
+        if self._gauges is not None:
+            self._gauges.write()

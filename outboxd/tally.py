@@ -8,6 +8,9 @@ LATENCY_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 
 AGE_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
 """Upper bounds of the buckets of what may wait for a day."""
 
+RUN_S = (0.01, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+"""Upper bounds of the buckets of what is done in the background, and may be long."""
+
 
 class Buckets:
     """A histogram's numbers: how many values were at most as great as each bound, and above the last one before."""

@@ -18,18 +18,21 @@ class State(IntEnum):
 
 TOTALS = (
     "claimed", "delivered", "retried", "dead", "released", "lease_lost", "event_gone", "unmatched", "suspects",
-    "claims", "settles", "looks", "reconnects", "rings",
+    "claims", "settles", "looks", "reconnects", "rings", "stale_discarded", "cleaned_active", "cleaned_terminal",
 )  # fmt: skip
 """The totals of a slot, in their order in it. Add at the end."""
 
 (
     CLAIMED, DELIVERED, RETRIED, DEAD, RELEASED, LEASE_LOST, EVENT_GONE, UNMATCHED, SUSPECTS,
-    CLAIMS, SETTLES, LOOKS, RECONNECTS, RINGS,
+    CLAIMS, SETTLES, LOOKS, RECONNECTS, RINGS, STALE_DISCARDED, CLEANED_ACTIVE, CLEANED_TERMINAL,
 ) = range(len(TOTALS))  # fmt: skip
 
 
 BRIDGE = "im_bridge"
 """The name of the bridge's slots (`im_bridge-01`), which is no lane's."""
+
+JOBS = "jobs"
+"""The name of the slot of the role that runs jobs; there is one, and it has no number."""
 
 RESTARTS = ("crashed", "killed", "hung", "ended")
 """Why a slot got another child: the last one crashed; was killed by a signal; was silent too long; ended unasked."""

@@ -23,6 +23,9 @@ OWNER = "admin.socket"
 NEIGHBOUR = "loopback"
 """Who asks without a token from this machine."""
 
+ANY_TOKEN = "any token"
+"""In place of a permission: whoever has a token may."""
+
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="outboxd"'}
@@ -44,7 +47,8 @@ class Refused(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
     """What a request says of itself. remote: the address of the other end. is_forwarded: a proxy says that it passed
-    it on. The rest are headers, "" where there is none.
+    it on. changes: what is asked for changes something, by whatever method. The rest are headers, "" where there is
+    none.
     """
 
     method: str = "GET"
@@ -54,10 +58,12 @@ class Asked:
     authorization: str = ""
     origin: str = ""
     fetch_site: str = ""
+    purpose: str = ""
+    changes: bool = False
 
     @property
     def is_change(self) -> bool:
-        return self.method not in READING
+        return self.changes or self.method not in READING
 
 
 def is_loopback(address: str) -> bool:
@@ -97,11 +103,12 @@ def admit(settings: Admin, asked: Asked, permission: str) -> str:
     if not asked.authorization:
         if not asked.is_change and is_loopback(asked.remote) and not asked.is_forwarded:
             return NEIGHBOUR
-        raise Refused(401, f"this needs a token with {permission}", _SEND_ONE, CHALLENGE)
+        what = "a token" if permission == ANY_TOKEN else f"a token with {permission}"
+        raise Refused(401, f"this needs {what}", _SEND_ONE, CHALLENGE)
     token = token_of(settings.tokens, asked.authorization)
     if token is None:
         raise Refused(401, "the token is none of those that are configured", _SEND_ONE, CHALLENGE)
-    if not grants(token.permissions, permission):
+    if permission != ANY_TOKEN and not grants(token.permissions, permission):
         raise Refused(403, f"token {token.name} has no permission {permission}", "add it to admin.tokens_file")
     return token.name
 
@@ -118,11 +125,13 @@ def check_open(settings: Admin) -> None:
 
 
 def check_origin(asked: Asked) -> None:
-    """Does a change come from a page of another site? Raises Refused."""
+    """Does a change come from a page of another site, or from a browser that only looks ahead? Raises Refused."""
     if asked.fetch_site not in ("", "same-origin", "none") or (
         asked.origin and asked.origin.partition("://")[2].lower() != asked.host.lower()
     ):
         raise Refused(403, "changes are not taken from pages of other sites", "send it from a program")
+    if asked.purpose:
+        raise Refused(403, "changes are not made ahead of time (prefetch)", "send it when it is meant")
 
 
 def token_of(tokens: Sequence[Token], authorization: str) -> Token | None:

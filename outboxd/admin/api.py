@@ -19,12 +19,13 @@ from outboxd.vitals import BRIDGE, RESTARTS, TOTALS, SlotView, State
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One entry of the API. answer: called with what the rule finds in the path."""
+    """One entry of the API. answer: called with what the rule finds in the path. changes: with GET, too."""
 
     method: str
     rule: str
     permission: str
     answer: Callable[..., Response]
+    changes: bool = False
 
     @property
     def name(self) -> str:

@@ -12,12 +12,13 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import BaseConverter
 
 from outboxd import log
-from outboxd.admin import api, dead
+from outboxd.admin import api, dead, jobs
 from outboxd.admin.access import OWNER, Asked, Refused, admit, check_host, check_open, check_origin
 from outboxd.admin.fields import check_path
 from outboxd.admin.source import Source
 from outboxd.errors import ConfigError, StoreConflict, StoreRefused, StoreUnavailable
 from outboxd.redact import redact
+from outboxd.schedule.rules import JobError, NoSuchJob, TooMany
 from outboxd.vitals import State
 
 MOST_BODY_BYTES = 64 * 1024
@@ -32,6 +33,8 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
+_AHEAD = ("Sec-Purpose", "Purpose", "X-Purpose", "X-Moz")
+"""Headers of browsers that fetch what may be wanted soon."""
 _FORWARDING = ("Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip")
 
 
@@ -48,20 +51,20 @@ def make_app(source: Source, is_owner: bool) -> WSGIApplication:
     app.config["MAX_CONTENT_LENGTH"] = MOST_BODY_BYTES
     app.url_map.merge_slashes = False  # no redirects: what is not there is not guessed at
     app.url_map.converters["event_id"] = _EventId
-    routes = [*api.routes(source), *dead.routes(source)]
-    permissions = {route.name: route.permission for route in routes}
+    routes = {route.name: route for route in (*api.routes(source), *dead.routes(source), *jobs.routes(source))}
     _serve_health(app, source)
-    for route in routes:
+    for route in routes.values():
         app.add_url_rule(route.rule, route.name, route.answer, methods=[route.method])
-    app.before_request(lambda: _gate(source, is_owner, permissions))
+    app.before_request(lambda: _gate(source, is_owner, routes))
     app.after_request(_with_headers)
     _tell_errors(app)
     return app
 
 
-def _gate(source: Source, is_owner: bool, permissions: Mapping[str, str]) -> None:
+def _gate(source: Source, is_owner: bool, routes: Mapping[str, api.Route]) -> None:
     """Who may come in. Raises Refused."""
     settings, headers = source.config.admin, request.headers
+    route = routes.get(request.endpoint or "")
     asked = Asked(
         method=request.method,
         remote=request.remote_addr or "",
@@ -70,6 +73,8 @@ def _gate(source: Source, is_owner: bool, permissions: Mapping[str, str]) -> Non
         authorization=headers.get("Authorization", ""),
         origin=headers.get("Origin", ""),
         fetch_site=headers.get("Sec-Fetch-Site", ""),
+        purpose=next((headers[name] for name in _AHEAD if name in headers), ""),
+        changes=route is not None and route.changes,
     )
     g.who = OWNER
     if not is_owner:
@@ -77,11 +82,12 @@ def _gate(source: Source, is_owner: bool, permissions: Mapping[str, str]) -> Non
         if request.endpoint not in _OPEN:
             check_open(settings)
     check_path(request.environ.get("REQUEST_URI", ""))
-    permission = permissions.get(request.endpoint or "")
-    if permission is None or request.method == "OPTIONS":  # not found, open, or a question that tells nothing
+    if route is None or request.method == "OPTIONS":  # not found, open, or a question that tells nothing
         return
     if not is_owner:
-        g.who = admit(settings, asked, permission)
+        g.who = admit(settings, asked, route.permission)
+    if route.changes and request.method == "HEAD":
+        raise Refused(405, "HEAD changes nothing, and this does", _PLAIN[405][1], {"Allow": "GET, POST, OPTIONS"})
     if asked.is_change:
         check_origin(asked)
 
@@ -147,6 +153,9 @@ def _as_refused(error: Exception) -> Refused | None:
             return Refused(409, f"something holds a lock on the table: {error}", "ask again")
         case StoreRefused():
             return Refused(500, f"the database refuses: {error}", "see `Rights on MySQL` in docs/operations.md")
+        case JobError():
+            status = 404 if isinstance(error, NoSuchJob) else 409 if isinstance(error, TooMany) else 400
+            return Refused(status, error.what, error.todo.replace("`outboxd jobs list`", "GET /api/job/list"))
         case ConfigError():
             return Refused(400, str(error).replace("--lane", "lane"), "name a lane of the configuration")
         case HTTPException(code=int(status)):

@@ -63,11 +63,17 @@ class Exposition:
         totals = (
             (metrics.CLAIMED, "claimed"), (metrics.DEAD_LETTERS, "dead"), (metrics.UNMATCHED, "unmatched"),
             (metrics.LEASE_LOST, "lease_lost"), (metrics.EVENT_GONE, "event_gone"), (metrics.DOORBELL_RINGS, "rings"),
+            (metrics.STALE_DISCARDED, "stale_discarded"),
         )  # fmt: skip
         for metric, name in totals:
             yield _family(metric, [((lane,), sum(v.total(name) for v in seen)) for lane, seen in views.items()])
         released = [((lane, "drain"), sum(v.total("released") for v in seen)) for lane, seen in views.items()]
         yield _family(metrics.RELEASED, released)
+        yield _family(metrics.CLEANUP_DELETED, [
+            ((lane, state), sum(v.total(f"cleaned_{state}") for v in seen))
+            for lane, seen in views.items()
+            for state in ("active", "terminal")
+        ])  # fmt: skip
         # A lane that a reload has taken away keeps its counters; of a gauge it would say 0 for ever.
         present = {lane.name: views[lane.name] for lane in self._lanes}
         in_flight = [((lane,), sum(v.in_flight for v in seen)) for lane, seen in present.items()]

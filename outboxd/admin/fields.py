@@ -69,7 +69,7 @@ def _known(given: Given, known: Iterable[str]) -> Given:
     names = tuple(known)
     for name in given:
         if name not in names:
-            raise bad(f"unknown name {_shown(name)}, {suggest(name, names)}")
+            raise bad(f"unknown name {_shown(name)}, {suggest(name, names, _DOCUMENTED)}")
     return given
 
 
@@ -106,6 +106,14 @@ def when(given: Given, name: str) -> words.When | None:
         return None if value is None else words.read_when(value)
     except ValueError as error:
         raise bad(f"{name}: {clip(str(error), 2 * _SHOWN_CHARACTERS)}") from None
+
+
+def instant(given: Given, name: str) -> words.When | None:
+    """A time as `when` has it, or UTC epoch milliseconds."""
+    value = given.get(name)
+    if isinstance(value, str) and re.fullmatch(r"[0-9]{11,15}", value):
+        return words.When(int(value))
+    return when(given, name)
 
 
 def wanted(given: Given, event_id: str | None = None, most: int = words.MOST_AT_ONCE) -> Wanted:

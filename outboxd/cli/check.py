@@ -9,7 +9,7 @@ import click
 
 from outboxd import publishers
 from outboxd.admin.access import is_closed
-from outboxd.cli import bridge, check_admin, job_handlers, ring, show
+from outboxd.cli import bridge, check_admin, check_jobs, job_handlers, ring, show
 from outboxd.cli.shared import EXIT_DONE, EXIT_FAILED, Command, Options, in_words
 from outboxd.config.schema import Config, Lane
 from outboxd.errors import OutboxdError, StoreConflict, StoreRefused, StoreUnavailable
@@ -25,6 +25,10 @@ NO_CHANGE = "UPDATE {table} SET lock_until_ms = lock_until_ms WHERE id = 0"
 """Primary key. No row has it; where nothing may be written it is refused all the same."""
 KEEP_NONE = f"UPDATE {PARTITION_TABLE} SET lock_until_ms = lock_until_ms WHERE lane = '' AND number = 0"
 """The same for what an ordered lane writes beside its events."""
+NO_DELETE = "DELETE FROM {table} WHERE id = 0"
+"""The same for a lane that throws events away."""
+NO_ROUND = "UPDATE outboxd_lane SET last_cleanup_ms = last_cleanup_ms WHERE lane = ''"
+"""The same for one that is cleaned up."""
 _READ_ONLY = re.compile(r"\((1290|1792|1836)\)$")
 
 
@@ -94,8 +98,19 @@ def _database(options: Options, lanes: list[Lane]) -> Iterator[Line]:
             yield Line(OK, "database", f"{where} answers ({getattr(connection, 'version', connection.dialect)})")
             for lane in lanes:
                 yield _tried(f"table {lane.name}", partial(_verified, connection, lane))
+            yield _jobs(connection, options.config.jobs.enabled)
     except OutboxdError as error:
         yield Line(FAILED, "database", str(error))
+
+
+def _jobs(connection: Connection, runs_here: bool) -> Line:
+    """Where this node runs no job, what is missing is a warning."""
+    try:
+        text, problems = check_jobs.look(connection)
+    except OutboxdError as error:
+        return Line(FAILED if runs_here else WARNING, "jobs", str(error))
+    text += "" if runs_here else ", none on this node (jobs.enabled)"
+    return Line(WARNING, "jobs", f"{text}; {problems}") if problems else Line(OK, "jobs", text)
 
 
 def _verified(connection: Connection, lane: Lane) -> str:
@@ -119,6 +134,10 @@ def _try_to_write(connection: Connection, lane: Lane) -> None:
         connection.execute(statements.render(NO_CHANGE, connection.dialect, lane.name, lane.columns))
         if lane.is_ordered:
             connection.execute(KEEP_NONE)
+        if lane.discards_stale or lane.cleans_up:
+            connection.execute(statements.render(NO_DELETE, connection.dialect, lane.name, lane.columns))
+        if lane.cleans_up:
+            connection.execute(NO_ROUND)
     finally:
         connection.rollback()
 

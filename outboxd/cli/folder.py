@@ -10,7 +10,7 @@ from pathlib import Path
 from outboxd import log
 from outboxd.config.schema import Config
 
-_OURS = re.compile(r"(counter|histogram)_[0-9]+\.db")
+_OURS = re.compile(r"(counter|histogram|gauge_max)_[0-9]+\.db")
 _PRIVATE = re.compile(r"metrics-([0-9]+)")
 
 

@@ -32,6 +32,8 @@ COMMANDS = {
     "status": ("outboxd.cli.status", "Show lanes, ages and what is stuck."),
     "explain": ("outboxd.cli.explain", "Tell where an event is and why it is not delivered."),
     "dead": ("outboxd.cli.dead", "List, show, replay, purge dead letters; kill an event."),
+    "prune": ("outboxd.cli.prune", "Delete what was delivered long ago."),
+    "jobs": ("outboxd.cli.jobs", "List, change, start, stop and run scheduled jobs."),
     "pause": ("outboxd.cli.pause", "Pause a lane on all nodes."),
     "resume": ("outboxd.cli.pause", "Let a paused lane go on."),
 }

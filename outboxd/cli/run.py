@@ -14,6 +14,7 @@ from outboxd.admin.ending import end_when_told
 from outboxd.admin.sockets import Listeners, bound
 from outboxd.cli.bridge import bridge_roles
 from outboxd.cli.folder import metrics_folder
+from outboxd.cli.jobs_role import jobs_roles
 from outboxd.cli.preflight import SIGNALS, preflight
 from outboxd.cli.reload import load_plan
 from outboxd.cli.shared import EXIT_DONE, Command, Options
@@ -110,6 +111,7 @@ def plan_of(
     """
     roles = relay_roles(config, lanes, folder, until_empty)
     if not until_empty:
+        roles += jobs_roles(config, folder)
         roles += bridge_roles(config)
     if listeners is not None:
         roles.append(_admin(config, lanes, listeners, folder))

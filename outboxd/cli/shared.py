@@ -142,11 +142,11 @@ def lane_option(command: Decorated) -> Decorated:
     return click.option("--lane", "lane_name", metavar="LANE", help=help_text)(command)
 
 
-def agree(question: str, yes: bool) -> None:
+def agree(question: str, yes: bool, advice: str = "add --yes to do it, --dry-run to look only") -> None:
     """Go on only if a person, or --yes, says so. Raises UsageError where nobody can be asked."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody can answer here: add --yes to do it, --dry-run to look only")
+        raise click.UsageError(f"{question} Nobody can answer here: {advice}")
     if not click.confirm(question, err=True):
         raise OutboxdError("nothing was changed")

@@ -82,7 +82,7 @@ class Place:
         return f"'{shown}'" if isinstance(value, str) else shown
 
 
-def suggest(name: str, known: Iterable[str]) -> str:
+def suggest(name: str, known: Iterable[str], where: str = "see docs/configuration.md") -> str:
     """`did you mean batch_size?`, or the names there are, or where to find them."""
     names = list(known)
     folded = {candidate.lower(): candidate for candidate in names}
@@ -93,5 +93,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     if near:
         return f"did you mean {folded[near[0]]}?"
     if len(names) > _LISTED_NAMES:
-        return "see docs/configuration.md for the names known here"
+        return f"{where} for the names known here"
     return f"known here: {', '.join(names) or 'none'}"

@@ -7,7 +7,7 @@ repeated on the next connection, where the claim's token tells what was already 
 
 from collections.abc import Callable
 
-from outboxd import log, vitals
+from outboxd import vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
 from outboxd.event import Delivered
@@ -20,6 +20,7 @@ from outboxd.relay.listener import Listener
 from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
 from outboxd.relay.report import Report
+from outboxd.relay.stale import Stale, is_stale
 from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Pick, Settled, Settlement, Store, Want
 
 
@@ -35,7 +36,7 @@ class Ledger:
         self._slot = slot
         self._meter = meter
         self._random = random
-        self._report = Report(slot)
+        self._report = Report(slot, lane.name)
         self._flight = Flight(lane.lease_s)
         self._buffer: list[tuple[Item, Settlement]] = []
         self._oldest_s = 0.0
@@ -43,6 +44,7 @@ class Ledger:
         self._flowing = False
         self._doubt: tuple[int, tuple[int, ...], float, bool] = (0, (), 0.0, False)
         self._asked: tuple[float, bool] = (0.0, False)
+        self._stale = Stale(lane.stale_discard_after_s)
         self._clock_ms = 0.0
         self._clock_s = 0.0
         self.listener: Listener | None = None
@@ -80,6 +82,21 @@ class Ledger:
         """The database's time at now_s (time.monotonic()); only ages are reckoned with it."""
         self._clock_ms, self._clock_s = float(database_ms), now_s
 
+    def _database_ms(self, now_s: float) -> float:
+        return self._clock_ms and self._clock_ms + (now_s - self._clock_s) * 1000
+
+    # stale events
+
+    def stale_before_ms(self, now_s: float) -> int:
+        """Events that were created earlier are thrown away; 0: none are."""
+        return self._stale.before_ms(self._database_ms(now_s))
+
+    def drop_stale(self, now_s: float, is_last: bool = False) -> None:
+        """What has become stale while it waited for a publisher is not published any more. is_last: the worker ends."""
+        self._report.tell_discarded(now_s, is_last)
+        for item in self._stale.taken_back(self._fanout, self._flight, self.stale_before_ms(now_s), now_s):
+            self._owe(item, policy.discard(item.event, item.token), now_s)
+
     # outcomes
 
     def collect(self, now_s: float) -> None:
@@ -88,7 +105,7 @@ class Ledger:
         if not finished:
             return
         self._note_breakers()
-        database_ms = self._clock_ms + (now_s - self._clock_s) * 1000
+        database_ms = self._database_ms(now_s)
         outage_s = self._fanout.outage_s(now_s)
         observe, tells_each, delivered = self._meter.deliveries.observe, self._report.tells_each, 0
         listener = self.listener
@@ -119,14 +136,7 @@ class Ledger:
         if flowing and not self._flowing:
             self._parked.wake_all()
         self._flowing = flowing
-        changes = self._fanout.changes()
-        if changes:
-            self._slot.set_open(self._fanout.open_breakers)
-        for name, is_open in changes:
-            if is_open:
-                log.warning(log.BREAKER_OPENED, lane=self._lane.name, publisher=name)
-            else:
-                log.info(log.BREAKER_CLOSED, lane=self._lane.name, publisher=name)
+        self._report.breakers(self._fanout)
 
     @property
     def waking(self) -> bool:
@@ -181,13 +191,13 @@ class Ledger:
         settled, claim = store.exchange([settlement for _, settlement in owed], want, floors)
         self._buffer = []
         if owed:
-            self._account(owed, settled)
+            self._account(owed, settled, now_s)
             self._meter.write(now_s, settled=True)
         if want is not None:
             self._admit(claim, now_s)
         return claim
 
-    def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled) -> None:
+    def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled, now_s: float) -> None:
         self._slot.add(vitals.SETTLES)
         strange = frozenset(settled.lost) | frozenset(settled.gone)
         self._flight.finish(item for item, _ in owed)
@@ -203,6 +213,8 @@ class Ledger:
                 self._parked.note(settlement.id, settlement.token)
             elif settlement.status == RELEASED:
                 self._slot.add(vitals.RELEASED)
+            elif policy.is_discard(settlement):
+                self._report.discarded(item.event, self._database_ms(now_s), now_s)
 
     def _admit(self, claim: Claim, since_s: float) -> None:
         items = self._flight.add(claim.token, claim.events, since_s, claim.suspect)
@@ -222,13 +234,17 @@ class Ledger:
         if self.listener is not None:
             self.listener.admitted(item.event for item in items)
         fit: list[Item] = []
+        before_ms = self.stale_before_ms(now_s)
         for item in items:
-            if item.event.retry_count and policy.over_limit(item.event, self._lane):
+            if before_ms and is_stale(item.event, before_ms):
+                self._owe(item, policy.discard(item.event, item.token), now_s)
+            elif item.event.retry_count and policy.over_limit(item.event, self._lane):
                 settlement, dead = policy.limit_exceeded(item.event, item.token)
                 self._owe(item, settlement, now_s)
                 self._report.outcome(item.event, dead, settlement)
             else:
                 fit.append(item)
+        self._stale.handed_over(item.event for item in fit)
         unmatched = self._fanout.offer(fit)
         if unmatched:
             self._slot.add(vitals.UNMATCHED, unmatched)

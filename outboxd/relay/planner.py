@@ -28,6 +28,11 @@ PARKED_PAUSE = 40
 """And after such a claim none does for so many times its duration: a parked row costs more than its claim, since it is
 written once more, and a million of them come due again and again."""
 PARKED_PAUSE_MOST_S = 5.0
+DROPPED_AT_ONCE = 250
+"""Stale events of one claim: they are deleted, and the fewer transactions that takes the better for other lanes."""
+DROP_PAUSE, DROP_PAUSE_MOST_S = 3, 1.0
+"""After a claim of nothing but stale events its worker rests so many times as long, and as many times as the lane has
+workers here: together they keep the database about as busy as one of them would."""
 TRAIL_S = 0.25
 """A look starts where the floor was so long ago: a transaction may commit so late, and its ring still finds it."""
 TRAIL_STEP_S = 0.025
@@ -36,7 +41,7 @@ TRAIL_STEP_S = 0.025
 
 class Holding(msgspec.Struct, frozen=True):
     """What the worker holds and can take. waiting: not yet handed to a publisher. appetite: of Fanout. all_closed: no
-    breaker is open."""
+    breaker is open. stale_before_ms: events created earlier are thrown away; 0: none are."""
 
     count: int
     payload_bytes: int
@@ -44,6 +49,7 @@ class Holding(msgspec.Struct, frozen=True):
     suspect: bool
     appetite: str
     all_closed: bool
+    stale_before_ms: int = 0
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -87,6 +93,8 @@ class Planner:
         self._full = False
         self._suspects = False
         self._suspects_from_s = 0.0
+        self._drops = False
+        self._rests_until_s = 0.0
         self._others_until_s = 0.0
         self._suspects_until_s = 0.0
 
@@ -132,8 +140,9 @@ class Planner:
             return self._take_suspect(holding.appetite) if not holding.count else None
         if self._rung and not self._fresh and not holding.waiting:
             return self._look(now_s)
-        if holding.waiting or (self._full and holding.count) or self.idle:
+        if holding.waiting or (self._full and holding.count) or self.idle or now_s < self._rests_until_s:
             return None
+        self._rests_until_s = 0.0
         free_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
         if free_bytes <= 0 or (holding.appetite == ONE and holding.count):
             return None
@@ -144,8 +153,19 @@ class Planner:
             due = holding.appetite == ALL and in_turn
         limit = self._lane.batch_size if holding.appetite == ALL else 1
         want = self._want(limit, free_bytes, idle=holding.count == 0, fresh=fresh, due=due, suspects=False)
+        if holding.stale_before_ms:
+            want = self._with_stale(want, holding)
         floors = ZERO if self._sweeping else self._behind(now_s) if self._trails else self.floors
         return Take(want, floors, self._sweeping, self._follows_ring)
+
+    def _with_stale(self, want: Want, holding: Holding) -> Want:
+        """What is stale needs no publisher: of that a batch is taken even where only a probe may go, and more than a
+        batch where nothing else came last time."""
+        limit = max(DROPPED_AT_ONCE, self._lane.batch_size) if self._drops else self._lane.batch_size
+        replaced: Want = msgspec.structs.replace(
+            want, limit=limit, live_limit=want.limit, stale_before_ms=holding.stale_before_ms
+        )
+        return replaced
 
     def _look(self, now_s: float) -> Look:
         sweep = now_s >= self._sweep_at_s
@@ -216,6 +236,10 @@ class Planner:
             self._due = found_due
             self._parked_from_s = now_s + min(PARKED_PAUSE_MOST_S, PARKED_PAUSE * took_s)
         self._full = claim.cut_by_budget and not claim.events
+        before_ms = take.want.stale_before_ms
+        self._drops = bool(claim.events) and all(0 < event.created_at_ms < before_ms for event in claim.events)
+        if self._drops:
+            self._rests_until_s = now_s + min(DROP_PAUSE_MOST_S, DROP_PAUSE * self._lane.concurrency * took_s)
         self._note_suspects(take, claim, now_s)
         if take.sweep:
             self._sweeping = False
@@ -250,7 +274,7 @@ class Planner:
 
     def wake_at_s(self, holding: Holding) -> float:
         """When to ask again if nothing else happens."""
-        at_s = self.poll_at_s
+        at_s = min(self.poll_at_s, self._rests_until_s or math.inf)
         if self._suspects and not holding.count:
             at_s = min(at_s, max(self._suspects_from_s, 0.0 if self.idle else self._others_until_s))
         return at_s

@@ -7,7 +7,7 @@ from outboxd.config.schema import EXPONENTIAL, Lane
 from outboxd.event import RETRY_LIMIT, Dead, Delivered, Event, Outcome, Retry
 from outboxd.publishers.fanout import published_to
 from outboxd.redact import clip, redact
-from outboxd.store.api import DELIVERED, FAILED, LAST_ERROR_CHARACTERS, RELEASED, RETRYABLE, Settlement
+from outboxd.store.api import DELIVERED, DISCARDED, FAILED, LAST_ERROR_CHARACTERS, RELEASED, RETRYABLE, Settlement
 
 JITTER = 0.1
 
@@ -74,6 +74,16 @@ def oversize(event: Event, token: int, size_bytes: int, limit_bytes: int) -> tup
 def release(event: Event, token: int) -> Settlement:
     """Given back unpublished."""
     return Settlement(event.id, token, RELEASED)
+
+
+def discard(event: Event, token: int) -> Settlement:
+    """Deleted unpublished, since it is stale."""
+    return Settlement(event.id, token, DISCARDED)
+
+
+def is_discard(settlement: Settlement) -> bool:
+    """Does it delete the row?"""
+    return settlement.status == DISCARDED
 
 
 def _text(error: str) -> str:

@@ -17,6 +17,7 @@ from outboxd.errors import CommitInDoubt, PublisherError, StoreConflict, StoreRe
 from outboxd.guard import guard_drain
 from outboxd.publishers.fanout import NONE, Fanout
 from outboxd.publishers.ordered_fanout import OrderedFanout
+from outboxd.relay.cleaner import Cleaner
 from outboxd.relay.doorbell import LONGEST_DELAY_S, OWNER_DELAY_S, Doorbell
 from outboxd.relay.drain import Drain
 from outboxd.relay.ledger import Ledger
@@ -111,6 +112,7 @@ class Worker:
             self._source = Ordered(lane, name, self._ledger, fanout, meter, context.slot, doorbell)
         else:
             self._source = Unordered(lane, name, self._ledger, meter, context.slot, doorbell)
+        self._cleaner = Cleaner(lane, context.slot)
         self._waiting = Waiting(context.stop.fileno())
         self._drain: Drain | None = None
         self._not_before_s = 0.0
@@ -152,6 +154,7 @@ class Worker:
     def _turn(self, now_s: float) -> bool:
         """One round of everything; True if there may be more to do at once."""
         self._ledger.collect(now_s)
+        self._ledger.drop_stale(now_s)
         took = False
         if now_s >= self._not_before_s:
             try:
@@ -188,6 +191,8 @@ class Worker:
             woken = self._ledger.wake_one(store)
             if woken:
                 self._source.woken(woken, now_s, is_all=False)
+        if self._drain is None:
+            self._cleaner.turn(store, now_s)
         wrote = None
         if self._drain is None and not self._empty:
             wrote = self._source.turn(store, now_s, self._holding(now_s))
@@ -224,6 +229,7 @@ class Worker:
             suspect=ledger.has_suspect,
             appetite=self._fanout.appetite(now_s),
             all_closed=self._fanout.all_closed,
+            stale_before_ms=ledger.stale_before_ms(now_s),
         )
 
     def _wait(self) -> None:
@@ -235,7 +241,7 @@ class Worker:
             at_s = min(at_s, max(self._not_before_s, self._ledger.wake_at_s(SETTLE_WITHIN_S, self._settle_idle_s)))
         if self._link.store is not None and self._drain is None:
             holding = self._holding(now_s)
-            at_s = min(at_s, max(self._not_before_s, self._source.wake_at_s(holding)))
+            at_s = min(at_s, max(self._not_before_s, min(self._source.wake_at_s(holding), self._cleaner.at_s)))
             if holding.appetite == NONE:
                 at_s = min(at_s, self._fanout.asks_again_at_s(now_s))
         if self._drain is not None:
@@ -253,6 +259,7 @@ class Worker:
 
     def _end(self) -> int:
         self._meter.write(time.monotonic(), settled=True)
+        self._ledger.drop_stale(time.monotonic(), is_last=True)
         self._doorbell.close()
         store = self._link.store
         if store is not None:

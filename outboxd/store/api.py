@@ -15,6 +15,7 @@ import msgspec
 
 from outboxd.config import schema
 from outboxd.event import Event
+from outboxd.store.old_api import OldRows
 
 FRESH = 9007199254740991
 """`due_at_ms` of a row that may be published at once: the greatest value a double can hold exactly (2^53 - 1)."""
@@ -31,6 +32,7 @@ DELIVERED = "delivered"
 RETRYABLE = "retryable"
 FAILED = "failed"
 RELEASED = "released"
+DISCARDED = "discarded"
 
 
 class Floors(msgspec.Struct, frozen=True):
@@ -53,7 +55,8 @@ class Want(msgspec.Struct, frozen=True):
     token: the new claim's, random, 1 to 2^62. limit: rows at the most. budget_bytes: of payload, over all rows; a row
     that does not fit ends the claim before it, but `idle` lets the first row be larger. idle: the worker holds
     nothing, so a suspect may be taken. fresh, due, suspects: which classes to look for. max_event_bytes: a larger row
-    is taken without its payload (`Claim.oversize`).
+    is taken without its payload (`Claim.oversize`). stale_before_ms: of rows created earlier no payload need come; 0:
+    of none. live_limit: of the others so many at the most; 0: up to limit.
     """
 
     token: int
@@ -66,6 +69,8 @@ class Want(msgspec.Struct, frozen=True):
     fresh: bool = True
     due: bool = True
     suspects: bool = True
+    stale_before_ms: int = 0
+    live_limit: int = 0
 
 
 class Pick(msgspec.Struct, frozen=True):
@@ -115,9 +120,9 @@ class Claim(msgspec.Struct, frozen=True):
 class Settlement(msgspec.Struct, frozen=True):
     """What became of one claimed row.
 
-    status: DELIVERED, RETRYABLE, FAILED or RELEASED. counted: retry_count rises by one. delay_ms: RETRYABLE only, due
-    again that long after the settle. last_error: at most 512 characters; None clears it (DELIVERED) and is ignored for
-    RELEASED. published_to: None leaves the column as it is.
+    status: DELIVERED, RETRYABLE, FAILED, RELEASED or DISCARDED. counted: retry_count rises by one. delay_ms: RETRYABLE
+    only, due again that long after the settle. last_error: at most 512 characters; None clears it (DELIVERED) and is
+    ignored for RELEASED. published_to: None leaves the column as it is.
     """
 
     id: int
@@ -234,12 +239,17 @@ class Store(Protocol):
         Settle: each row changes only if the settlement's claim still holds it. A row that this very settlement had
         changed before (its token stands, its status is no longer `delivering`) counts as done: a repeat after a lost
         answer is harmless. RELEASED gives a row back at once: `retryable` if it had failed before, else `pending`.
+        DISCARDED deletes it; a row that is gone is done.
 
         Claim: rows that are due by the database's clock, not leased (`lock_until_ms <= now`), passing over rows that
         another transaction has locked; fresh rows by id behind floors.fresh_id, due rows by (due_at_ms, id) behind
         theirs; for a Pick the rows it names, unless they are leased or finished. No two live claims ever hold the same
         row (G2). CommitInDoubt names the claim.
         """
+
+    @property
+    def old_rows(self) -> OldRows:
+        """What is deleted because of its age."""
 
     def held(self, token: int, ids: Sequence[int]) -> frozenset[int]:
         """Which of the rows the claim still holds."""

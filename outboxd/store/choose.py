@@ -12,7 +12,7 @@ from outboxd.store.api import FRESH, Floors, Want
 
 Row = tuple[Any, ...]
 
-_ID, _ENVELOPE, _RETRY_COUNT, _STATUS, _DUE, _SIZE = 0, 5, 8, 12, 13, 14
+_ID, _ENVELOPE, _RETRY_COUNT, _CREATED, _STATUS, _DUE, _SIZE = 0, 5, 8, 9, 12, 13, 14
 _FIELDS = 12
 
 _event: Callable[..., Event] = Event  # positional, from a row: what a row's values are, no type checker knows
@@ -41,14 +41,23 @@ def choose(candidates: Sequence[Row], want: Want) -> Choice:
         first = suspects[0]
         return Choice([first], True, len(suspects) > 1, False, ())
     usual = [row for row in candidates if row[_STATUS] != "delivering"] if suspects else candidates
-    total = 0
+    total = others = 0
     for count, row in enumerate(usual):
         size = 0 if row[_SIZE] > want.max_event_bytes else row[_SIZE]  # an oversize payload is never read
+        if want.stale_before_ms and is_stale(row, want):
+            size = 0
+        else:
+            others += 1
         total += size
-        if total > want.budget_bytes and not (count == 0 and want.idle):
+        if (total > want.budget_bytes and not (count == 0 and want.idle)) or 0 < want.live_limit < others:
             passed = candidates[: candidates.index(row)] if suspects else usual[:count]
             return Choice(usual[:count], False, bool(suspects), True, passed)
     return Choice(usual, False, bool(suspects), False, candidates)
+
+
+def is_stale(row: Row, want: Want) -> bool:
+    """Will it be thrown away, unpublished?"""
+    return bool(0 < row[_CREATED] < want.stale_before_ms)
 
 
 def floors_after(floors: Floors, passed: Sequence[Row]) -> Floors:
@@ -67,7 +76,8 @@ def floors_after(floors: Floors, passed: Sequence[Row]) -> Floors:
 
 def missing_payloads(rows: Sequence[Row], want: Want) -> list[int]:
     """Ids whose payload has yet to be read."""
-    return [row[_ID] for row in rows if row[_ENVELOPE] is None and row[_SIZE] <= want.max_event_bytes]
+    missing = [row for row in rows if row[_ENVELOPE] is None and row[_SIZE] <= want.max_event_bytes]
+    return [row[_ID] for row in missing if not is_stale(row, want)]
 
 
 def events_of(
@@ -81,7 +91,7 @@ def events_of(
         if row[_SIZE] > max_event_bytes:
             oversize.append((event_of(row, lane, b"", row[_RETRY_COUNT] + suspect), row[_SIZE]))
         elif suspect or type(payload) is not bytes:
-            payload = payloads[row[_ID]] if payload is None else payload
+            payload = payloads.get(row[_ID], b"") if payload is None else payload  # what is stale was not read
             events.append(event_of(row, lane, payload, row[_RETRY_COUNT] + suspect))
         else:
             events.append(_event(*row[:_FIELDS], lane))

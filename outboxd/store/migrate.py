@@ -19,12 +19,22 @@ from outboxd.store.migrate_sqlite import (
     has_partitions,
     index_of,
     init_sqlite,
+    missing_bookkeeping,
     partition_index,
     plan_sqlite,
     version_of,
 )
 from outboxd.store.migrate_table import indexes_for, inspect, lacks_order, server_of
-from outboxd.store.migrations import BOOKKEEPING, PARTITION_TABLE, VERSION, columns_for, load, refuse_newer, theirs
+from outboxd.store.migrations import (
+    BOOKKEEPING,
+    PARTITION_TABLE,
+    VERSION,
+    columns_for,
+    first_jobs,
+    load,
+    refuse_newer,
+    theirs,
+)
 
 REMEDY = "run `outboxd init-db`"
 LONGEST_STATEMENT_S = 86400.0
@@ -89,7 +99,7 @@ def print_sql(
             found = plan_mysql(connection, lanes, adoption)
         notes = [] if found else [f"-- nothing to create or change for {', '.join(lane.name for lane in lanes)}"]
     else:
-        found, notes = [load(dialect)[name] for name in BOOKKEEPING], []
+        found, notes = [*(load(dialect)[name] for name in BOOKKEEPING), first_jobs(dialect)], []
         for lane in lanes:
             found += fresh_sqlite(lane) if dialect == "sqlite" else fresh_mysql(lane)
     for lane in lanes:
@@ -153,4 +163,5 @@ def _lacks_sqlite(connection: Connection, lane: Lane) -> str:
 
 
 def _lacking_sqlite(connection: Connection, lanes: Sequence[Lane]) -> bool:
-    return any(_lacks_sqlite(connection, lane) or version_of(connection, lane) is None for lane in lanes)
+    is_older = any(_lacks_sqlite(connection, lane) or version_of(connection, lane) is None for lane in lanes)
+    return is_older or bool(missing_bookkeeping(connection))

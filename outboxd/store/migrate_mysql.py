@@ -21,7 +21,7 @@ from outboxd.store.migrate_adopt import Adoption
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
 from outboxd.store.migrate_plan import Step, Work, nulls_trigger, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
-from outboxd.store.migrations import BOOKKEEPING, VERSION, load, refuse_newer, theirs
+from outboxd.store.migrations import BOOKKEEPING, VERSION, load, make_beside, plan_beside, refuse_newer, theirs
 
 Report = Callable[[str], None]
 Answer = TypeVar("Answer")
@@ -74,8 +74,7 @@ def init_mysql(
     _set_limits(connection, server, patience)
     with _alone(connection, patience):
         works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-        for name in BOOKKEEPING:
-            connection.execute(load("mysql")[name])
+        make_beside(connection)
         for work in works:
             _announce(run, work)
             for step in work.steps:
@@ -87,7 +86,8 @@ def plan_mysql(connection: Connection, lanes: Sequence[Lane], adoption: Adoption
     """The statements that init_mysql would run now."""
     server = server_of(connection)
     works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-    sql = [load("mysql")[name] for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
+    missing = [name for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
+    sql = plan_beside(connection, missing)
     return sql + [step.sql for work in works for step in work.steps]
 
 

@@ -14,6 +14,8 @@ from outboxd.store.migrations import (
     VERSION,
     definition,
     load,
+    make_beside,
+    plan_beside,
     refuse_newer,
     statement,
     theirs,
@@ -55,9 +57,14 @@ def version_of(connection: Connection, lane: Lane) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
+def missing_bookkeeping(connection: Connection) -> list[str]:
+    """Tables beside the lanes that are not there, by the names of their statements."""
+    return [name for name, table in BOOKKEEPING.items() if not columns_of(connection, table)]
+
+
 def plan_sqlite(connection: Connection, lanes: Sequence[Lane]) -> list[str]:
     """The statements that create what is missing now."""
-    sql = [load("sqlite")[name] for name, table in BOOKKEEPING.items() if not columns_of(connection, table)]
+    sql = plan_beside(connection, missing_bookkeeping(connection))
     return sql + [step for lane in lanes for step in _steps(connection, lane)]
 
 
@@ -123,8 +130,7 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
     check_library()
     connection.begin()
     try:
-        for name in BOOKKEEPING:
-            connection.execute(load("sqlite")[name])
+        make_beside(connection)
         said = [_init_lane(connection, lane) for lane in lanes]
     except BaseException:
         connection.rollback()

@@ -2,7 +2,7 @@
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -10,11 +10,12 @@ from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict
 from outboxd.event import Event
 from outboxd.store import statements
-from outboxd.store.api import DELIVERED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
+from outboxd.store.api import DELIVERED, DISCARDED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.exchange import exchange
 from outboxd.store.lists import CHUNK, among, chunks
 from outboxd.store.mysql_connection import MysqlConnection
+from outboxd.store.old_rows import OldRowTable
 from outboxd.store.partitions import PartitionTable
 
 REPEATS = 4
@@ -36,6 +37,7 @@ class MysqlStore:
             name: statements.render(sql, "mysql", lane.name, lane.columns)
             for name, sql in statements.load("mysql").items()
         }
+        self.old_rows = OldRowTable(connection, lane)
         self.partitions = PartitionTable(connection, lane, self.payload) if lane.is_ordered else None
         self._id = statements.quoted(lane.columns.get("id", "id"), "mysql")
 
@@ -62,22 +64,29 @@ class MysqlStore:
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
         usual: dict[int, list[int]] = {}
+        stale: dict[int, list[int]] = {}
         each: list[Settlement] = []
         for settlement in settlements:
             if settlement.status == DELIVERED and settlement.published_to is None:
                 usual.setdefault(settlement.token, []).append(settlement.id)
+            elif settlement.status == DISCARDED:
+                stale.setdefault(settlement.token, []).append(settlement.id)
             else:
                 each.append(settlement)
         if len(usual) > MOST_CLAIMS:
-            each = list(settlements)
+            each = [settlement for settlement in settlements if settlement.status != DISCARDED]
             usual = {}
-        found = sum(self._settle_delivered(token, sorted(ids)) for token, ids in sorted(usual.items()))
+        found = self._settle_alike("settle_delivered", usual) + self._settle_alike("settle_discarded", stale)
         found += self._settle_each(each)
         return Settled(found) if found == len(settlements) else self._account(settlements)
 
-    def _settle_delivered(self, token: int, ids: Sequence[int]) -> int:
-        params = {"token": token}
-        return sum(self._db.execute(self._over("settle_delivered", part), params) for part in chunks(ids))
+    def _settle_alike(self, name: str, claims: Mapping[int, list[int]]) -> int:
+        """Rows by their claims' tokens, all of which come to the same end."""
+        return sum(
+            self._db.execute(self._over(name, part), {"token": token})
+            for token, ids in sorted(claims.items())
+            for part in chunks(sorted(ids))
+        )
 
     def _settle_each(self, settlements: Sequence[Settlement]) -> int:
         found = 0
@@ -92,7 +101,7 @@ class MysqlStore:
         for part in _parts(settlements):
             rows = self._db.query(self._over("tokens", [s.id for s in part]))
             stands.update((int(row[0]), int(row[1])) for row in rows)
-        gone = tuple(s.id for s in settlements if s.id not in stands)
+        gone = tuple(s.id for s in settlements if s.id not in stands and s.status != DISCARDED)
         lost = tuple(s.id for s in settlements if s.id in stands and stands[s.id] != s.token)
         return Settled(len(settlements) - len(gone) - len(lost), lost, gone)
 

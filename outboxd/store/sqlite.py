@@ -10,11 +10,12 @@ import msgspec
 from outboxd.config.schema import Lane
 from outboxd.event import Event
 from outboxd.store import statements
-from outboxd.store.api import FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
+from outboxd.store.api import DISCARDED, FRESH, Claim, Floors, Peek, Pick, Settled, Settlement, Want
 from outboxd.store.choose import Choice, Row, event_of, inline_bytes
 from outboxd.store.connection import Connection
 from outboxd.store.exchange import exchange
 from outboxd.store.migrate import create_missing, verify
+from outboxd.store.old_rows import OldRowTable
 from outboxd.store.partitions import PartitionTable
 
 
@@ -28,6 +29,7 @@ class SqliteStore:
         # SQLite takes an unknown name in quotes for a text: a column that is missing would not be noticed later.
         verify(connection, lane)
         self._sql = _statements(lane, _index(connection, lane, "due_at_ms"))
+        self.old_rows = OldRowTable(connection, lane)
         self.partitions: PartitionTable | None = None
         if lane.is_ordered:
             index = _index(connection, lane, "room_partition", "due_at_ms")
@@ -50,16 +52,30 @@ class SqliteStore:
         return exchange(self, self._db, self._lane, settlements, want, floors)
 
     def settle(self, settlements: Sequence[Settlement]) -> Settled:
+        stale = [settlement for settlement in settlements if settlement.status == DISCARDED]
         unchanged = [
-            settlement for settlement in settlements if not self._db.execute(self._sql["settle"], _row(settlement))
+            settlement
+            for settlement in settlements
+            if settlement.status != DISCARDED and not self._db.execute(self._sql["settle"], _row(settlement))
         ]
+        if self._discard(stale) < len(stale):
+            unchanged += stale
         if not unchanged:
             return Settled(len(settlements))
         # A row with our token that is no longer delivering is our own work of before.
         stands = {row[0]: row[1] for row in self._tokens(settlement.id for settlement in unchanged)}
-        gone = tuple(s.id for s in unchanged if s.id not in stands)
+        gone = tuple(s.id for s in unchanged if s.id not in stands and s.status != DISCARDED)
         lost = tuple(s.id for s in unchanged if s.id in stands and stands[s.id] != s.token)
         return Settled(len(settlements) - len(gone) - len(lost), lost, gone)
+
+    def _discard(self, settlements: Sequence[Settlement]) -> int:
+        claims: dict[int, list[int]] = {}
+        for settlement in settlements:
+            claims.setdefault(settlement.token, []).append(settlement.id)
+        return sum(
+            self._db.execute(self._sql["settle_discarded"], {"token": token, "ids": _json(ids)})
+            for token, ids in claims.items()
+        )
 
     def look(self, name: str, want: Want, limit: int, due: int, after: int) -> Sequence[Row]:
         params = {"due": due, "after": after, "limit": limit, "inline": inline_bytes(want)}

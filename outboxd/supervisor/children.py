@@ -31,6 +31,11 @@ class Member:
     slot: Slot
 
 
+def drain_limit_s(member: Member, within_s: float) -> float:
+    """How long its drain may take, where the others' may take within_s."""
+    return within_s if member.role.drain_limit_s is None else member.role.drain_limit_s
+
+
 def limits(settings: schema.Supervisor, role: Role) -> Limits:
     """What holds for the role's children."""
     return Limits(
@@ -95,16 +100,20 @@ class Children:
             member.slot.end(member.child.state)
 
     def drain(self, now_s: float, within_s: float) -> None:
-        """Stop all but those that end last."""
+        """Stop all but those that end last, within within_s or what their role has."""
         self._is_draining = True
-        self._drain_until_s = now_s + within_s
+        self._drain_until_s = now_s + self.longest_s(within_s)
         self.board.set_draining()
         for member in self.members:
             if member.role.is_last and member.child.is_alive:
                 # A signal to the whole group may end it before its turn comes.
                 member.child.replace_done = False
             else:
-                self.stop(member, now_s, within_s)
+                self.stop(member, now_s, drain_limit_s(member, within_s))
+
+    def longest_s(self, within_s: float) -> float:
+        """How long a drain of all may take."""
+        return max([drain_limit_s(member, within_s) for member in self.members], default=within_s)
 
     def stop_last(self, now_s: float) -> None:
         """Stop those that end last, once nothing else runs: within the rest of the drain's time."""

@@ -176,7 +176,7 @@ class _Supervisor:
         if self._reload is not None:
             log.warning(log.RELOAD_STOPPED, error=f"everything ends: {reason}")
             self._reload = None
-        log.info(log.DRAIN_STARTED, reason=reason, limit_s=self._drain_limit_s)
+        log.info(log.DRAIN_STARTED, reason=reason, limit_s=self._children.longest_s(self._drain_limit_s))
         self._children.drain(now_s, self._drain_limit_s)
 
     def _reap(self, now_s: float) -> None:

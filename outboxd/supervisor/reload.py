@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from outboxd import log
 from outboxd.config import schema
 from outboxd.supervisor.child import HANG_DUMP_S, HURRY_S, UNKILLABLE_S, Exit, Limits
-from outboxd.supervisor.children import Children, Member, limits
+from outboxd.supervisor.children import Children, Member, drain_limit_s, limits
 from outboxd.supervisor.spawn import Role
 from outboxd.vitals import State
 
@@ -84,15 +84,15 @@ class Reload:
 
     def _go(self) -> Iterator[bool]:
         """Yields, False, wherever it has to wait."""
-        plan, drain_limit_s = self._plan, self.drain_limit_s
+        plan, within_s = self._plan, self.drain_limit_s
         if plan.check is not None:
             yield from self._pass(plan.check)
             if self._how[plan.check.name].code == EXIT_REFUSED:
                 return
         plan.accept()
-        self.drain_limit_s = max(drain_limit_s, plan.drain_limit_s)
+        self.drain_limit_s = max(within_s, plan.drain_limit_s)
         for role in plan.roles:
-            yield from self._bring_up(role, drain_limit_s)
+            yield from self._bring_up(role, within_s)
         self._deadline_s = self._now_s + plan.settle_s
         while self._now_s < self._deadline_s:
             yield False
@@ -100,7 +100,7 @@ class Reload:
         wanted = {role.name for role in plan.roles}
         leaving = [member for member in self._children.workers if member.role.name not in wanted]
         for member in leaving:
-            self._children.stop(member, self._now_s, drain_limit_s)
+            self._children.stop(member, self._now_s, drain_limit_s(member, within_s))
         while any(self._children.find(member.role.name) for member in leaving):
             yield False
         self.drain_limit_s = plan.drain_limit_s
@@ -113,17 +113,19 @@ class Reload:
         while errand.name not in self._how:
             yield False
 
-    def _bring_up(self, role: Role, drain_limit_s: float) -> Iterator[bool]:
+    def _bring_up(self, role: Role, within_s: float) -> Iterator[bool]:
         settings = self._plan.settings
-        self._deadline_s = self._now_s + drain_limit_s + HANG_DUMP_S + UNKILLABLE_S
+        if (member := self._children.find(role.name)) is not None:
+            within_s = drain_limit_s(member, within_s)
+        self._deadline_s = self._now_s + within_s + HANG_DUMP_S + UNKILLABLE_S
         while (member := self._children.find(role.name)) is not None and member.child.is_stopping:
             yield self._waits(member, "its old process does not end")  # an earlier reload is still taking it away
         if member is None:
             self._before[role.name], member = None, self._children.add(role, settings)
         else:
             self._before[role.name] = member.role, member.child.limits
-            self._children.renew(member, role, limits(settings, role), self._now_s, drain_limit_s)
-        self._deadline_s = self._now_s + drain_limit_s + HANG_DUMP_S + UNKILLABLE_S
+            self._children.renew(member, role, limits(settings, role), self._now_s, within_s)
+        self._deadline_s = self._now_s + within_s + HANG_DUMP_S + UNKILLABLE_S
         while member.child.is_renewing:
             yield self._waits(member, "its old process does not end")
         self._deadline_s = self._now_s + settings.startup_timeout_s
@@ -156,7 +158,8 @@ class Reload:
             undone = self._children.find(name)
             if undone is None or undone in renewed:
                 continue
-            within_s = HURRY_S if undone.child.state is State.STARTING else self.drain_limit_s
+            is_starting = undone.child.state is State.STARTING
+            within_s = HURRY_S if is_starting else drain_limit_s(undone, self.drain_limit_s)
             if before is None:
                 self._children.stop(undone, self._now_s, within_s)
             else:

@@ -46,6 +46,7 @@ class Role:
     once that turns; until then `startup_timeout_s` limits its silence, afterwards heartbeat_limit_s (None: nothing).
     is_errand: it does one thing for the supervisor and is no worker: nothing at info, no slot of the shared scoreboard.
     is_last: it serves the others, is no worker either, and is told to stop when they have ended.
+    drain_limit_s: how long its drain may take, where that is not the plan's limit.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Role:
     heartbeat_limit_s: float | None = None
     is_errand: bool = False
     is_last: bool = False
+    drain_limit_s: float | None = None
 
     @property
     def group(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from outboxd.config.schema import Config
 from tests.bench import (
+    cleanup,
     contestants,
     flat,
     grpc,
@@ -28,6 +29,7 @@ from tests.bench import (
     record,
     redis_streams,
     resources,
+    robot,
     rocketmq,
     scrape,
     soak,
@@ -66,13 +68,15 @@ GOALS = {
     "record_sqlalchemy_us": ("<=", 60.0),
     "worker_mib": ("<=", 40.0),
     "idle_statements_per_s": ("<=", 2.0),
+    "robot_p99": ("<=", 1.5),
+    **cleanup.GOALS,
     **soak.GOALS,
 }
 PARTS = (
     "speed", "redis", "kafka", "rocketmq", "grpc", "history", "parked", "flat", "nodes", "order", "scrape", "resources",
     "latency", "record",
 )  # fmt: skip
-LONG_PARTS = ("soak",)
+LONG_PARTS = ("soak", "robot", "cleanup")
 """Made only when asked for by name."""
 
 
@@ -88,6 +92,9 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="of the rows that stand in a lane's way (default 1)")
     parser.add_argument("--minutes", type=float, default=20.0, help="of the soak (default 20)")
     parser.add_argument("--seconds", type=float, default=60, help="of 500 events a second each, for latencies")
+    parser.add_argument("--old", type=int, default=2_000_000, help="rows to be deleted while producers insert")
+    parser.add_argument("--inserts", type=int, default=30_000, help="beside that, and as many without")
+    parser.add_argument("--stale", type=int, default=1_000_000, help="display events to drop beside the main lane")
     parser.add_argument("--only", choices=(*PARTS, *LONG_PARTS), default=None)
     arguments = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="outboxd-bench-"))
@@ -121,6 +128,8 @@ def _measure(arguments: argparse.Namespace, server: PrivateServer, url: str, rec
         "scrape": lambda: scrape.measure(url, arguments.pending),
         "resources": lambda: resources.measure(server, url, receiver, workers),
         "latency": lambda: latency.measure(server, url, workers, arguments.seconds),
+        "robot": lambda: robot.measure(server, url, workers, arguments.stale, rounds),
+        "cleanup": lambda: cleanup.measure(server, url, workers, arguments.old, arguments.inserts),
         "record": lambda: record.measure(url, rounds),
         "soak": lambda: soak.measure(url, arguments.minutes, workers),
     }

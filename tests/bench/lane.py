@@ -155,24 +155,25 @@ def last_delivery_ms(url: str) -> int:
         return int(last_ms)
 
 
-def start(settings: Config, table: str = "room_outbox") -> int:
-    """A daemon in a process of its own that relays one lane; the supervisor's pid."""
+def start(settings: Config, *tables: str) -> int:
+    """A daemon in a process of its own that relays room_outbox, or those lanes; the supervisor's pid."""
     from outboxd.cli.run import run_daemon  # noqa: PLC0415 - in the child that becomes the supervisor
 
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            code = run_daemon(settings, [settings.lanes[table]], until_empty=False)
+            lanes = [settings.lanes[table] for table in tables or ("room_outbox",)]
+            code = run_daemon(settings, lanes, until_empty=False)
         finally:
             os._exit(code)
     return pid
 
 
 @contextmanager
-def daemon(settings: Config, table: str = "room_outbox") -> Iterator[int]:
+def daemon(settings: Config, *tables: str) -> Iterator[int]:
     """The same, ended in order afterwards."""
-    pid = start(settings, table)
+    pid = start(settings, *tables)
     try:
         yield pid
     finally:

@@ -61,14 +61,14 @@ def _flow(
         report = _firsts(url, bus, ring_at) if rings else {}
         asked, database_s, relay_s = statements(server.url), cpu_s(server.pid), _relay_s(supervisor)
         start_s = time.time() + 0.5
-        in_child(lambda: _produce(url, name, start_s, count, ring_at))
-        _await(bus, name, count)
+        in_child(lambda: produce(url, name, start_s, count, ring_at))
+        await_all(bus, name, count)
         asked, database_s = statements(server.url) - asked - count, cpu_s(server.pid) - database_s
         relay_s = _relay_s(supervisor) - relay_s
-    took = sorted(_took_ms(bus, name))
+    took = sorted(took_ms(bus, name))
     assert len(took) == count, f"{len(took)} of {count} events arrived once"
     late = sum(ms > 25 for ms in took)
-    print(f"{name}: {_quantiles(took)}, {late} later than 25 ms", flush=True)
+    print(f"{name}: {quantiles(took)}, {late} later than 25 ms", flush=True)
     return report | {
         f"{name}_p50_ms": took[len(took) // 2],
         f"{name}_p99_ms": took[len(took) * 99 // 100],
@@ -94,7 +94,7 @@ def _relaying(settings: Config, bus: RedisServer, ring_at: str) -> Iterator[int]
             wait_for(lambda: len(workers_of(supervisor)) == workers, 30, "the workers")
             if ring_at:
                 wait_for(lambda: _listeners(redis) == workers, 30, "every worker to listen")
-            _insert(connection, "up")
+            insert(connection, "up")
             wait_for(lambda: redis.xlen(STREAM), 30, "the first event")
         let_pass(1.5)
         yield supervisor
@@ -107,20 +107,20 @@ def _listeners(redis: Any) -> int:
     return int(redis.pubsub_numsub(channel("room_outbox"))[0][1])
 
 
-def _insert(connection: Any, prefix: str) -> None:
+def insert(connection: Any, prefix: str) -> None:
     """The event's id tells when it was made."""
     cursor = connection.cursor()
     cursor.execute(INSERT, (f"{prefix}:{time.time_ns()}", f"room-{random.randrange(1000)}", lane.ENVELOPE))
 
 
-def _produce(url: str, prefix: str, start_s: float, count: int, ring_at: str) -> int:
+def produce(url: str, prefix: str, start_s: float, count: int, ring_at: str) -> int:
     """Four connections take turns; one that is late does not wait any more."""
 
     def work(number: int) -> None:
         with closing(connect(url)) as connection:
             for i in range(number, count, CONNECTIONS):
                 time.sleep(max(0.0, start_s + i / RATE - time.time()))
-                _insert(connection, prefix)
+                insert(connection, prefix)
                 if ring_at:
                     ring("room_outbox", ring_at)
 
@@ -137,21 +137,21 @@ def _firsts(url: str, bus: RedisServer, ring_at: str) -> dict[str, float]:
     with closing(connect(url)) as connection:
         for _ in range(FIRSTS):
             let_pass(random.uniform(0.3, 0.6))
-            _insert(connection, "first")
+            insert(connection, "first")
             ring("room_outbox", ring_at)
-    _await(bus, "first", FIRSTS)
-    took = sorted(_took_ms(bus, "first"))
-    print(f"first of an idle relay: {_quantiles(took)}", flush=True)
+    await_all(bus, "first", FIRSTS)
+    took = sorted(took_ms(bus, "first"))
+    print(f"first of an idle relay: {quantiles(took)}", flush=True)
     return {"first_ms": statistics.median(took), "first_worst_ms": took[-1]}
 
 
-def _await(bus: RedisServer, prefix: str, count: int) -> None:
+def await_all(bus: RedisServer, prefix: str, count: int) -> None:
     with closing(client(bus.url)) as redis:
         wait_for(lambda: redis.xlen(STREAM) >= count, 30, f"{count} events")
-        wait_for(lambda: len(_took_ms(bus, prefix)) >= count, 30, f"{count} events of {prefix}")
+        wait_for(lambda: len(took_ms(bus, prefix)) >= count, 30, f"{count} events of {prefix}")
 
 
-def _took_ms(bus: RedisServer, prefix: str) -> list[float]:
+def took_ms(bus: RedisServer, prefix: str) -> list[float]:
     with closing(client(bus.url)) as redis:
         entries: Any = redis.xrange(STREAM)
     took = []
@@ -166,6 +166,6 @@ def _relay_s(supervisor: int) -> float:
     return sum(cpu_s(pid) for pid in workers_of(supervisor))
 
 
-def _quantiles(took: list[float]) -> str:
+def quantiles(took: list[float]) -> str:
     at = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
     return ", ".join(f"{name} {took[int(len(took) * q)]:.1f}" for name, q in at.items()) + f", worst {took[-1]:.1f} ms"

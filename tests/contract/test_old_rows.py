@@ -89,9 +89,9 @@ def test_a_walk_reads_no_further_than_the_first_young_rows(table: Table, rows: O
     """A million rows that stay cost nothing."""
     delivered(table, 5)
     delivered(table, 50, age_ms=0)
-    walk = Walk(rows, Kind.DELIVERED)
+    walk = Walk(Kind.DELIVERED)
     before_ms = table.now_ms() - AN_HOUR_MS // 2
-    steps = [walk.step(before_ms, 10) for _ in range(2)]
+    steps = [walk.step(rows, before_ms, 10) for _ in range(2)]
     assert [(step.read, step.deleted, step.is_done) for step in steps] == [(10, 5, False), (10, 0, True)]
 
 
@@ -99,9 +99,9 @@ def test_rows_of_unknown_age_end_no_walk(table: Table, rows: OldRowTable) -> Non
     """They are passed over, and what is old behind them goes."""
     unknown = table.insert_many(10, created_at_ms=0)
     old = table.insert_many(3, created_at_ms=table.now_ms() - AN_HOUR_MS)
-    walk = Walk(rows, Kind.FRESH)
+    walk = Walk(Kind.FRESH)
     before_ms = table.now_ms() - AN_HOUR_MS // 2
-    steps = [walk.step(before_ms, 10) for _ in range(2)]
+    steps = [walk.step(rows, before_ms, 10) for _ in range(2)]
     assert [(step.deleted, step.is_done) for step in steps] == [(0, False), (3, True)]
     assert ids(table) == unknown
     assert old
@@ -132,10 +132,10 @@ def test_a_row_under_a_lease_is_never_deleted(table: Table, rows: OldRowTable) -
     """G2: whoever publishes it settles it; when the lease has run out it is as old as any."""
     row_id = table.insert(created_at_ms=1)
     table.change(row_id, status="delivering", claim_token=7, lock_until_ms=table.now_ms() + 60_000)
-    assert Walk(rows, Kind.FRESH).step(table.now_ms(), 10).deleted == 0
+    assert Walk(Kind.FRESH).step(rows, table.now_ms(), 10).deleted == 0
     assert rows.delete(Kind.FRESH, [row_id]) == 0
     table.run_out(row_id)
-    assert Walk(rows, Kind.FRESH).step(table.now_ms(), 10).deleted == 1
+    assert Walk(Kind.FRESH).step(rows, table.now_ms(), 10).deleted == 1
 
 
 @pytest.mark.parametrize(("kind", "status"), [(Kind.DELIVERED, "pending"), (Kind.FAILED, "pending"),
@@ -232,7 +232,7 @@ class Stubborn:
 def test_a_step_that_met_a_lock_is_made_again(table: Table, rows: OldRowTable) -> None:
     """Nothing is passed over by it."""
     delivered(table, 3)
-    walk = Walk(Stubborn(rows, 1), Kind.DELIVERED)  # type: ignore[arg-type]
+    walk, stubborn = Walk(Kind.DELIVERED), Stubborn(rows, 1)
     with pytest.raises(StoreConflict):
-        walk.step(table.now_ms(), 10)
-    assert walk.step(table.now_ms(), 10).deleted == 3
+        walk.step(stubborn, table.now_ms(), 10)  # type: ignore[arg-type]
+    assert walk.step(rows, table.now_ms(), 10).deleted == 3

@@ -7,6 +7,9 @@ from outboxd.metrics import COUNTER, HISTOGRAM, METRICS
 TARGET = frozenset({"job", "instance", "namespace", "pod"})
 """Labels that Prometheus gives to every sample of a target."""
 
+RENAMED = {"job": "exported_job"}
+"""What Prometheus makes of labels of ours that are its own, unless it honours labels."""
+
 SAME_EVERYWHERE = (
     "outboxd_pending_events",
     "outboxd_oldest_pending_age_seconds",
@@ -24,7 +27,7 @@ def samples() -> dict[str, frozenset[str]]:
     """Every name of a sample on the page of metrics, with its labels."""
     found: dict[str, frozenset[str]] = {}
     for metric in METRICS:
-        labels = frozenset(metric.labels)
+        labels = frozenset(RENAMED.get(label, label) for label in metric.labels)
         if metric.kind == COUNTER:
             found[f"{metric.name}_total"] = labels
         elif metric.kind == HISTOGRAM:

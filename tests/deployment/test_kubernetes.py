@@ -126,8 +126,9 @@ def test_the_node_is_named_by_the_pod() -> None:
 
 def test_the_grace_period_is_longer_than_a_drain(tmp_path: Path) -> None:
     """G5: what the cluster kills in mid-publish is published again."""
-    lanes = configuration("deployment.yaml", tmp_path).lanes.values()
-    drain_s = max(lane.publish_timeout_s for lane in lanes) + DRAIN_MARGIN_S
+    config = configuration("deployment.yaml", tmp_path)
+    longest_s = [lane.publish_timeout_s for lane in config.lanes.values()]
+    drain_s = max(*longest_s, config.jobs.drain_timeout_s) + DRAIN_MARGIN_S
     assert pods()["deployment.yaml"]["terminationGracePeriodSeconds"] >= drain_s + 5
 
 

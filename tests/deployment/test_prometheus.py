@@ -11,13 +11,13 @@ from outboxd.admin.exposition import Exposition
 from outboxd.admin.sampler import Sample
 from outboxd.config.schema import Lane
 from outboxd.event import REASONS
-from outboxd.metrics import METRICS, PUBLISH_FAILURE, PUBLISH_LATENCY, PUBLISH_SUCCESS
-from outboxd.series import Series, counter_key, histogram_keys
+from outboxd.metrics import JOB_LAST_SUCCESS, JOB_RUNS, METRICS, PUBLISH_FAILURE, PUBLISH_LATENCY, PUBLISH_SUCCESS
+from outboxd.series import Series, counter_key, gauge_key, histogram_keys
 from outboxd.store.desk import Overview
 from outboxd.supervisor.scoreboard import Scoreboard
 from outboxd.tally import LATENCY_S, Buckets
 from tests.deployment.manifests import PROMETHEUS, ROOT, Document, manifests, read, run, tool
-from tests.deployment.queries import added_up, mistakes, samples, used
+from tests.deployment.queries import RENAMED, added_up, mistakes, samples, used
 
 RULES, ALERTS, TESTS = (PROMETHEUS / f"outboxd.{name}.yml" for name in ("rules", "alerts", "tests"))
 OLDER = {
@@ -87,8 +87,8 @@ def test_an_alert_says_how_bad_it_is_and_what_to_do(name: str) -> None:
     path, _, anchor = alert["annotations"]["runbook"].partition("#")
     headings = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
     assert anchor in {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-    labels = set(re.findall(r"\$labels\.([a-z]+)", str(alert["annotations"])))
-    assert labels <= set(re.findall(r"[a-z]+", alert["expr"])) | {"instance"}
+    labels = set(re.findall(r"\$labels\.([a-z_]+)", str(alert["annotations"])))
+    assert labels <= set(re.findall(r"[a-z_]+", alert["expr"])) | {"instance"}
 
 
 def test_keda_asks_for_a_metric_that_exists() -> None:
@@ -111,6 +111,8 @@ def page(folder: Path) -> str:
     for metric in METRICS:
         if metric.bounds and metric is not PUBLISH_LATENCY:
             _observe(series, metric, LANE.name)
+    series.count(counter_key(JOB_RUNS, "report", "failed"), 1)
+    series.set(gauge_key(JOB_LAST_SUCCESS, "report"), 1.7e9)
     series.write()
     numbers: dict[str, Any] = dict.fromkeys(_NUMBERS, 7)
     overview = Overview(**numbers, capped=frozenset(), oldest_age_ms=1500, next_due_ms=None, paused=False, paused_by="")
@@ -139,7 +141,8 @@ def test_the_page_has_every_sample_that_queries_may_ask_for(tmp_path: Path) -> N
     lines = [line for line in page(tmp_path).splitlines() if not line.startswith("#")]
     for line in lines:
         name, _, labels = line.rpartition(" ")[0].partition("{")
-        found.setdefault(name, set()).update(re.findall(r'([a-z_]+)="', labels))
+        shown = re.findall(r'([a-z_]+)="', labels)
+        found.setdefault(name, set()).update(RENAMED.get(label, label) for label in shown)
     assert found == samples()
     limit = manifests()["podmonitor.yaml"]["spec"]["sampleLimit"]
     assert len(lines) < limit / 20, "a lane's samples: more than the limit of a scrape has room for"

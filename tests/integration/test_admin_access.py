@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from outboxd.admin.access import ANY_TOKEN
 from outboxd.config.schema import PERMISSIONS
 from tests.services.admin import TOKEN, Answer, Client, raw, routes
 from tests.services.admin_places import Place, secret_without, start_place
@@ -22,8 +23,26 @@ ROUTES: dict[tuple[str, str], tuple[str, str, object, int]] = {
     ("POST", "/api/dead/purge"): ("dead:purge", "/api/dead/purge", NONE, 404),
     ("POST", "/api/dead/skip"): ("dead:skip", "/api/dead/skip", NONE, 409),
     ("POST", "/api/dead/kill"): ("dead:kill", "/api/dead/kill", NONE, 404),
+    ("GET", "/api/job/list"): ("sys:job:list", "/api/job/list", None, 200),
+    ("GET", "/api/job/info/<job_id>"): ("sys:job:list", "/api/job/info/999", None, 404),
+    ("GET", "/api/job/log"): ("sys:job:list", "/api/job/log", None, 200),
+    ("GET", "/api/job/daemonStatus"): (ANY_TOKEN, "/api/job/daemonStatus", None, 200),
+    ("POST", "/api/job/add"): ("sys:job:add", "/api/job/add", {}, 400),
+    ("POST", "/api/job/update"): ("sys:job:update", "/api/job/update", {"id": 999, "name": "n"}, 404),
+    ("POST", "/api/job/delete"): ("sys:job:delete", "/api/job/delete", {"id": 999}, 404),
+    ("POST", "/api/job/status"): ("sys:job:update", "/api/job/status", {"id": 999, "status": 1}, 404),
+    **{
+        (method, f"/api/job/{act}/<job_id>"): (f"sys:job:{permission}", f"/api/job/{act}/999", {}, 404)
+        for act, permission in (("runOnce", "execute"), ("pause", "pause"), ("resume", "resume"))
+        for method in ("GET", "POST")
+    },
 }
 """(method, rule) -> the permission, a request, and its status for who is let in."""
+
+
+def is_change(route: tuple[str, str]) -> bool:
+    """Some are also where the method is GET."""
+    return route[0] == "POST" or route[1].endswith(("Once/<job_id>", "pause/<job_id>", "resume/<job_id>"))
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +74,7 @@ def test_every_route_is_tried_here(here: Place) -> None:
     """A route that is added has its permission tested."""
     tried = {route: permission for route, (permission, *_) in ROUTES.items()}
     assert routes(here.config) == {**tried, **{("GET", target): "open" for target in OPEN}}
-    assert set(tried.values()) == set(PERMISSIONS)
+    assert set(tried.values()) == {*PERMISSIONS, ANY_TOKEN}
 
 
 @pytest.mark.parametrize("route", ROUTES)
@@ -63,7 +82,7 @@ def test_a_route_asks_for_its_permission_on_loopback(here: Place, route: tuple[s
     """Reads need no token there; what is sent must be right."""
     permission, target, document, status = ROUTES[route]
     method, client = route[0], here.near
-    assert asked(client, method, target, document).status == (status if method == "GET" else 401)
+    assert asked(client, method, target, document).status == (401 if is_change(route) else status)
     assert_asks_for_a_token(client, method, target, document, permission, status)
 
 
@@ -74,7 +93,7 @@ def test_a_route_asks_for_its_permission_from_elsewhere(places: dict[str, Place]
     method, client = route[0], places["everywhere"].far
     refusal = asked(client, method, target, document)
     assert (refusal.status, refusal.headers["Www-Authenticate"]) == (401, 'Bearer realm="outboxd"')
-    assert permission in refusal.error
+    assert (permission if permission != ANY_TOKEN else "a token") in refusal.error
     assert_asks_for_a_token(client, method, target, document, permission, status)
 
 
@@ -83,8 +102,9 @@ def assert_asks_for_a_token(
 ) -> None:
     wrong = asked(client, method, target, document, TOKEN + "x")
     assert (wrong.status, bool(wrong.error)) == (401, True)
-    lacking = asked(client, method, target, document, secret_without(permission))
-    assert (lacking.status, permission in lacking.error) == (403, True)
+    if permission != ANY_TOKEN:
+        lacking = asked(client, method, target, document, secret_without(permission))
+        assert (lacking.status, permission in lacking.error) == (403, True)
     for good in (TOKEN, secret_without(next(name for name in PERMISSIONS if name != permission))):
         assert asked(client, method, target, document, good).status == status
 
@@ -128,6 +148,29 @@ def test_metrics_and_health_are_open_to_everybody(places: dict[str, Place], targ
     for one in places.values():
         clients = [one.near, one.owner] + ([one.far] if one.config.admin.host == "0.0.0.0" else [])
         assert [client.get(target).status for client in clients] == [200] * len(clients)
+
+
+@pytest.mark.parametrize("act", ["runOnce", "pause", "resume"])
+def test_a_change_by_get_is_made_by_nobody_who_did_not_mean_it(here: Place, act: str) -> None:
+    """A link on a page, a preview, a browser that looks ahead, a program that asks whether something is there."""
+    client, target = Client(here.near.address, TOKEN), f"/api/job/{act}/1"
+    sites: list[dict[str, str]] = [{"Origin": "https://evil.example"}, {"Sec-Fetch-Site": "cross-site"}]
+    sites += [{"Sec-Fetch-Site": "same-site"}, {"Sec-Purpose": "prefetch;prerender"}, {"Purpose": "prefetch"}]
+    before = here.owner.get("/api/job/info/1").json, here.owner.get("/api/job/log").json
+    for headers in sites:
+        for one in (client, here.owner):
+            assert one.get(target, **headers).status == 403, headers
+    for one in (client, here.owner):
+        refusal = one.ask("HEAD", target)
+        assert (refusal.status, sorted(refusal.headers["Allow"].split(", "))) == (405, ["GET", "OPTIONS", "POST"])
+    assert here.near.ask("HEAD", target).status == 401
+    assert here.near.ask("OPTIONS", target).status == 200
+    now = here.owner.get("/api/job/info/1").json, here.owner.get("/api/job/log").json
+    assert [_without_times(one) for one in now] == [_without_times(one) for one in before]
+
+
+def _without_times(document: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in document.items() if name != "nextTimes"}
 
 
 # names, sites

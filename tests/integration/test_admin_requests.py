@@ -3,10 +3,11 @@
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from tests.services.admin import JSON, open_connection
+from tests.services.admin import JSON, open_connection, raw
 from tests.services.admin_places import Place, start_place
 
 OPEN = ("/metrics", "/healthz", "/readyz")
@@ -45,6 +46,34 @@ def test_a_body_that_cannot_be_used_is_refused(here: Place, body: bytes, headers
     answer = here.owner.ask("POST", "/api/dead/replay", body, headers)
     assert answer.status == status, answer
     assert here.owner.get("/healthz").body == b"alive\n"
+
+
+LONG = b'{"room": "' + b"x" * 10_000_000 + b'"}'
+CHUNKED = b"%x\r\n%s\r\n0\r\n\r\n" % (len(LONG), LONG)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers"), [(LONG, JSON), (CHUNKED, {**JSON, "Transfer-Encoding": "chunked"})], ids=["long", "chunked"]
+)
+def test_a_body_that_is_too_long_is_read_to_its_end_and_answered(
+    here: Place, body: bytes, headers: dict[str, str]
+) -> None:
+    """Else its sender would see a broken connection, and never learn why. Of what is read hardly anything is kept."""
+    sent = {"Host": "localhost", **headers, **({"Content-Length": str(len(body))} if body is LONG else {})}
+    lines = ["POST /api/dead/replay HTTP/1.1", *(f"{name}: {value}" for name, value in sent.items())]
+    answer = raw(here.owner.address, "\r\n".join([*lines, "", ""]).encode() + body)
+    assert (answer.status, answer.error) == (413, "the body is longer than 64 KiB")
+
+
+def test_of_a_body_that_is_too_long_nothing_goes_to_the_disk(here: Place) -> None:
+    """500 connections that send 64 MiB each would fill it."""
+    folder = Path(f"/proc/{here.daemon.admin_pid()}/fd")
+    with open_connection(here.owner.address) as connection:
+        head = f"POST /api/dead/replay HTTP/1.1\r\nHost: x\r\nContent-Length: {len(LONG)}\r\n\r\n"
+        connection.sendall(head.encode() + LONG[:5_000_000])
+        assert [str(link.readlink()) for link in folder.iterdir() if "deleted" in str(link.readlink())] == []
+        connection.sendall(LONG[5_000_000:])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 413")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,8 @@ from tests.services.cli import Cli
 from tests.services.daemon import ROOT, write_config
 from tests.services.find import free_port
 
+DEAD = ("list", "show", "replay", "purge", "kill")
+JOBS = ("list", "show", "next", "add", "update", "delete", "pause", "resume", "run", "log")
 PUBLISHERS = {"console": {"type": "console"}}
 
 
@@ -26,12 +28,12 @@ def cli(tmp_path: Path, config: Path) -> Cli:
     return Cli(tmp_path, config)
 
 
-@pytest.mark.parametrize("name", [*COMMANDS, "dead list", "dead show", "dead replay", "dead purge", "dead kill"])
+@pytest.mark.parametrize("name", [*COMMANDS, *(f"dead {part}" for part in DEAD), *(f"jobs {part}" for part in JOBS)])
 def test_every_command_tells_its_options(cli: Cli, name: str) -> None:
     """What a person tries first."""
     said = cli(*name.split(), "--help").ok()
     assert said.startswith(f"Usage: outboxd {name} ")
-    assert "--config FILE" in said or name == "dead"
+    assert "--config FILE" in said or name in ("dead", "jobs")
 
 
 def test_help_loads_no_client_library() -> None:

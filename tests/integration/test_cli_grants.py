@@ -55,7 +55,28 @@ def test_the_documented_rights_are_enough(users: dict[str, Cli]) -> None:
     people("dead", "purge", "--yes").ok()
     people("status").ok()
     people("check").ok()
+    use_jobs(people)
     users["outboxd_init"]("init-db").ok()
+
+
+def use_jobs(cli: Cli) -> None:
+    """Everything that can be done with them."""
+    new = ("jobs", "add", "--name", "n", "--cron", "@daily", "--url", "HelloWorld", "--json")
+    key = str(cli(*new).json["id"])
+    changes = (f"update {key} --name m", f"run {key} --no-wait", f"resume {key}", f"pause {key}", f"delete {key} --yes")
+    for command in changes:
+        cli("jobs", *command.split()).ok()
+    for command in ("log", "list", "show 1"):
+        cli("jobs", *command.split()).ok()
+
+
+def test_the_daemons_rights_are_enough_for_the_job_api(users: dict[str, Cli], mysql_url: str) -> None:
+    """Which makes the statements of the commands; and LogClean deletes."""
+    use_jobs(users["outboxd"])
+    server, _, database = mysql_url.rpartition("/")
+    user = name_of(users["outboxd"], "outboxd")
+    daemons = f"mysql://{user}:secret-{user}@{server.partition('@')[2]}/{database}"
+    execute(daemons, "DELETE FROM outboxd_job_log WHERE id = 1")
 
 
 def test_a_right_that_is_missing_is_told_with_where_to_look(users: dict[str, Cli]) -> None:
@@ -87,6 +108,38 @@ def order_rooms(users: dict[str, Cli]) -> None:
         worker = "outbox_worker:\n  ordering: room\n  on_dead: block\n"
         text = cli.config.read_text(encoding="utf-8").replace("outbox_worker:\n", worker)
         cli.config.write_text(text, encoding="utf-8")
+
+
+def test_the_documented_rights_are_enough_for_a_lane_that_throws_events_away(
+    users: dict[str, Cli], mysql_url: str
+) -> None:
+    """Stale events, cleanup, a prune by a person; `check` names what is missing before."""
+    for cli in users.values():
+        assert cli.config is not None
+        lanes = "room_robot_outbox: {stale_discard_after: 30s, cleanup_interval: 100ms, cleanup_terminal_after: 1h}"
+        text = cli.config.read_text(encoding="utf-8").replace("  room_outbox: {}\n", f"  {lanes}\n")
+        cli.config.write_text(text, encoding="utf-8")
+    users["outboxd_init"]("init-db").ok()
+    server, _, database = mysql_url.rpartition("/")
+    for user in ("outboxd_ops", "outboxd"):
+        lines = [line.replace("room_outbox ", "room_robot_outbox ") for line in grants(user, database)]
+        name = name_of(users[user], user)
+        execute(server, *(line.replace(f"'{user}'@", f"'{name}'@") for line in lines))
+    daemon = users["outboxd"]
+    execute(mysql_url, *(
+        "INSERT INTO room_robot_outbox (event_id, event_type, room_id, envelope, status, created_at_ms, "
+        f"delivered_at_ms) VALUES ('e{number}', 't', 'r', '', '{status}', 5, 5)"
+        for number, status in enumerate(("pending", "delivered", "delivered"))
+    ))  # fmt: skip
+    daemon("check").ok()
+    assert "robot_outbox_stale_discarded" in daemon("run", "--until-empty").err
+    users["outboxd_ops"]("prune", "room_robot_outbox", "--older-than", "1h", "--yes").ok()
+    name = name_of(daemon, "outboxd")
+    execute(server, f"REVOKE DELETE ON {database}.room_robot_outbox FROM '{name}'@'%'")
+    assert "DELETE command denied" in daemon("check").out
+    execute(server, f"GRANT DELETE ON {database}.room_robot_outbox TO '{name}'@'%'")
+    execute(server, f"REVOKE UPDATE (last_cleanup_ms) ON {database}.outboxd_lane FROM '{name}'@'%'")
+    assert "UPDATE command denied" in daemon("check").out
 
 
 def name_of(cli: Cli, user: str) -> str:

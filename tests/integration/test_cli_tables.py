@@ -70,6 +70,7 @@ def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli) -> None:
         ["ok", "database", lines[1][2]],
         ["ok", "table", "orders"],
         ["ok", "table", "room_outbox"],
+        ["ok", "jobs", "2"],
         ["ok", "publisher", "console"],
         ["ok", "jobs.handlers", "registered:"],
         ["ok", "admin.listen", "no"],

@@ -189,7 +189,7 @@ def test_claims_and_looks_read_ranges_of_the_due_index(plans: dict[str, list[dic
 def test_updates_find_their_rows_by_the_primary_key(plans: dict[str, list[dict[str, str]]]) -> None:
     """Never by a condition on a secondary index: claims would lock index then row, settles row then index."""
     by_key = plans.keys() - set(BY_DUE)
-    assert {"take", "settle_delivered", "settle_each", "renew", "fetch"} <= by_key
+    assert {"take", "settle_delivered", "settle_discarded", "settle_each", "renew", "fetch"} <= by_key
     for name in by_key:
         found = [line for line in plans[name] if line["table"] in (LANE, "t")]
         assert len(found) == 1, name

@@ -10,7 +10,7 @@ from typing import Any
 
 from flask import Flask
 
-from outboxd.admin import api, dead
+from outboxd.admin import api, dead, jobs
 from outboxd.admin.app import make_app
 from outboxd.admin.exposition import Exposition
 from outboxd.admin.sampler import Sample, Sampler
@@ -124,7 +124,8 @@ def application(source: Source, is_owner: bool = False) -> Flask:
 def routes(config: Config) -> dict[tuple[str, str], str]:
     """(method, rule) -> permission, or "open", of everything that is served."""
     source = source_of(config)
-    permissions = {route.name: route.permission for route in (*api.routes(source), *dead.routes(source))}
+    entries = (*api.routes(source), *dead.routes(source), *jobs.routes(source))
+    permissions = {route.name: route.permission for route in entries}
     return {
         (method, rule.rule): permissions.get(rule.endpoint, "open")
         for rule in application(source).url_map.iter_rules()

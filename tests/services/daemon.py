@@ -44,9 +44,10 @@ def write_config(
 ) -> Config:
     """Write a configuration and read it as the daemon does. worker: keys of `outbox_worker`; without `direct` every
     publisher is a direct one. lanes: room_outbox alone unless given. admin: a socket beside the file, no TCP listener,
-    unless it says otherwise. sections: further ones, as they are.
+    unless it says otherwise. sections: further ones, as they are; no jobs run unless they say so.
     """
     document = {
+        "jobs": {"enabled": False},
         **(sections or {}),
         "node_id": node_id,
         "database": {"url": database_url, **(database or {})},

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from outboxd.config.schema import PythonCallable
 from outboxd.errors import Reject
 from outboxd.event import Event
+from outboxd.jobs.registry import Context, handler, registered
 from outboxd.publishers.null import NullPublisher
 
 seen: list[Event] = []
@@ -99,3 +100,17 @@ def return_oddly(event: Event) -> object:
 
 
 NUMBER = 7
+
+
+def job_waits_for_gate() -> str:
+    """The name of a job's handler that hangs until the test ends it."""
+    name = "WaitsForGate"
+    if name not in registered():
+
+        @handler(name)
+        def waits_for_gate(_context: Context, _params: str) -> str:
+            inside.release()
+            gate.wait(30)
+            return "the gate is open"
+
+    return name

@@ -30,8 +30,8 @@ def refused(settings: Admin, asked: Asked, permission: str) -> int:
     return caught.value.status
 
 
-def bearer(secret: str, **more: str) -> Asked:
-    return Asked(authorization=f"Bearer {secret}", **more)  # type: ignore[arg-type]  # texts, all of them
+def bearer(secret: str, **more: object) -> Asked:
+    return Asked(authorization=f"Bearer {secret}", **more)  # type: ignore[arg-type]  # Asked's own words
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"])
@@ -57,6 +57,25 @@ def test_a_proxy_on_this_machine_makes_nobody_a_neighbour() -> None:
     """No header gives a right: this one takes it away."""
     assert refused(NEAR, Asked(remote="127.0.0.1", is_forwarded=True), "lanes:read") == 401
     assert access.admit(NEAR, bearer(SECRET, remote="127.0.0.1"), "lanes:read") == "ops"
+
+
+def test_what_changes_something_by_get_needs_a_token_also_from_this_machine() -> None:
+    """Else a link on any page could be followed by who is at this machine."""
+    assert refused(NEAR, Asked(remote="127.0.0.1", changes=True), "dead:replay") == 401
+    assert access.admit(NEAR, bearer(SECRET, remote="127.0.0.1", changes=True), "dead:replay") == "ops"
+
+
+def test_any_token_will_do_where_no_permission_is_asked_for() -> None:
+    """But one that is configured."""
+    nobody = Admin(host="0.0.0.0", tokens=(token("ops", SECRET),))
+    assert access.admit(nobody, bearer(SECRET), access.ANY_TOKEN) == "ops"
+    assert refused(nobody, bearer(SECRET + "x"), access.ANY_TOKEN) == 401
+    assert refused(nobody, Asked(remote="10.0.0.1"), access.ANY_TOKEN) == 401
+
+
+def test_a_browser_that_looks_ahead_changes_nothing() -> None:
+    with pytest.raises(Refused, match="ahead of time"):
+        access.check_origin(Asked(purpose="prefetch", fetch_site="none"))
 
 
 def test_a_token_that_is_sent_is_looked_at_also_where_none_is_needed() -> None:

@@ -1,5 +1,6 @@
 """What the admin role's application makes of failures: an answer that helps who asked, and gives nothing away."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,10 @@ from outboxd import log
 from outboxd.admin import app, desks
 from outboxd.admin.exposition import Exposition
 from outboxd.config.schema import Config, Database, Lane
+from outboxd.schedule import book
+from outboxd.store import connect, migrate
+from outboxd.supervisor.scoreboard import Scoreboard
+from outboxd.vitals import JOBS, State
 from tests.services.admin import application, source_of
 
 SECRET = "what-only-the-log-may-tell"
@@ -73,3 +78,26 @@ def test_what_is_cut_off_in_the_middle_of_a_session_gives_its_seat_back(config: 
     for _ in range(3 * desks.AT_ONCE):
         with pytest.raises(KeyError), seats.session(config.database):
             raise KeyError
+
+
+def test_the_state_of_the_jobs_role_is_that_of_its_slot(config: Config) -> None:
+    """While it does not run, nothing is mounted here and the database is not asked."""
+    connection = connect(config.database)
+    source = source_of(config)
+    client = application(source, is_owner=True).test_client()
+    nothing = {"running": False, "jobIds": [], "startTime": None}
+    assert client.get("/api/job/daemonStatus").json == nothing
+    assert isinstance(source.board, Scoreboard)
+    slot = source.board.take(JOBS)
+    slot.begin(time.monotonic() - 5)
+    assert client.get("/api/job/daemonStatus").json == nothing
+    slot.set_state(State.RUNNING)
+    migrate.init_db(connection, list(config.lanes.values()))
+    book.pause(connection, 1)
+    found = client.get("/api/job/daemonStatus").json
+    assert found is not None
+    assert (found["running"], found["jobIds"]) == (True, [2])
+    assert abs(found["startTime"] - (time.time() - 5) * 1000) < 5000
+    slot.set_state(State.STOPPING)
+    assert client.get("/api/job/daemonStatus").json == nothing
+    connection.close()

@@ -125,3 +125,22 @@ def test_a_path_with_half_an_escape_is_told(target: str, fits: bool) -> None:
         fields.check_path(target)
     else:
         assert refusal(fields.check_path, target).status == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1700000000000", When(1_700_000_000_000)),
+        ("2h", When(ago_ms=7_200_000)),
+        ("2023-11-14T22:13:20Z", When(1_700_000_000_000)),
+    ],
+)
+def test_an_instant_may_be_given_as_programs_have_it(text: str, expected: When) -> None:
+    """UTC epoch milliseconds, beside what people write."""
+    assert fields.instant({"from": text}, "from") == expected
+
+
+@pytest.mark.parametrize("text", ["1700000000", "17000000000000000", "-1700000000000", "1e12", ""])
+def test_what_is_no_instant_is_refused(text: str) -> None:
+    """Seconds, above all: they would be a day in 1970."""
+    assert "is no time" in refusal(fields.instant, {"from": text}, "from").error

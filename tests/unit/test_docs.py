@@ -11,6 +11,7 @@ import click
 import pytest
 
 from outboxd import log, table
+from outboxd.admin.access import ANY_TOKEN
 from outboxd.cli import shared
 from outboxd.cli.main import COMMANDS, cli
 from outboxd.config import schema
@@ -131,12 +132,13 @@ def test_what_producers_may_write_fits_as_the_command_line_has_it() -> None:
 
 def test_every_route_of_the_admin_api_is_documented_with_its_permission() -> None:
     """Who writes a token's permissions must know what they are good for."""
-    rows = re.findall(r"^\| `([A-Z]+) (/[^`]*)` \| (open|`[a-z:]+`) \| .+ \|$", section("Routes"), re.MULTILINE)
+    pattern = r"^\| `([A-Z]+) (/[^`]*)` \| (open|any token|`[a-z:]+`) \| .+ \|$"
+    rows = re.findall(pattern, section("Routes"), re.MULTILINE)
     documented = {(method, path): permission.strip("`") for method, path, permission in rows}
     found = routes(schema.Config(node_id="node"))
     served = {(method, re.sub(r"<[a-z_]+:", "<", rule)): permission for (method, rule), permission in found.items()}
     assert documented == served
-    assert {permission for permission in served.values() if permission != "open"} == set(schema.PERMISSIONS)
+    assert set(served.values()) == {*schema.PERMISSIONS, ANY_TOKEN, "open"}
     assert [name for name in schema.PERMISSIONS if f"`{name}`" not in section("Who may")] == []
 
 

@@ -24,7 +24,7 @@ def planner(lane: Lane = LANE) -> Planner:
 
 def holding(**changes: object) -> Holding:
     """What the worker holds: nothing, save what is said."""
-    usual: dict[str, object] = dict(zip(Holding.__struct_fields__, (0, 0, 0, False, ALL, True), strict=True))
+    usual: dict[str, object] = dict(zip(Holding.__struct_fields__, (0, 0, 0, False, ALL, True, 0), strict=True))
     return Holding(**{**usual, **changes})  # type: ignore[arg-type]  # each test's words are Holding's own
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from outboxd.config.schema import Lane, Supervisor
+from outboxd.config.schema import Jobs, Lane, Supervisor
 from tests.services.find import program, require
 from tests.services.unit_file import DROP_INS, PROGRAM, UNIT, seconds, value
 
@@ -63,8 +63,10 @@ def test_the_service_has_little_to_do_harm_with() -> None:
 
 
 def test_the_unit_gives_a_drain_and_a_start_their_time() -> None:
-    """G5: a service manager that kills before publish_timeout + 2 s is over turns every stop into lost leases."""
-    assert seconds("TimeoutStopSec") > Lane(name="x").publish_timeout_s + 2
+    """G5: a service manager that kills before publish_timeout + 2 s is over turns every stop into lost leases, and one
+    that kills before jobs.drain_timeout + 2 s leaves lines of the job log open.
+    """
+    assert seconds("TimeoutStopSec") > max(Lane(name="x").publish_timeout_s, Jobs().drain_timeout_s) + 2
     assert seconds("TimeoutStartSec") > Supervisor().startup_timeout_s
     assert value("KillMode") == "mixed", "SIGTERM to the supervisor alone, which tells its workers"
     assert (value("Type"), value("ExecReload")) == ("notify", "/bin/kill -HUP $MAINPID")

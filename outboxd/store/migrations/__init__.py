@@ -1,13 +1,14 @@
 """The tables as they are today, one .sql file per dialect, and how their statements and column definitions are read."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib.resources import files
 
 from outboxd.config.schema import COLUMNS, ROOM_PARTITION, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store import statements
+from outboxd.store.connection import Connection
 
 VERSION = 1
 """Of a lane's table, in outboxd_schema. It rises with every change here that an existing table must follow."""
@@ -37,6 +38,34 @@ def load(dialect: str) -> Mapping[str, str]:
     text = (files(__package__) / f"{dialect}.sql").read_text(encoding="utf-8")
     parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def first_jobs(dialect: str) -> str:
+    """The statement that writes the jobs which are there from the start. Jobs are deleted by a mark only, so whoever
+    deleted these does not get them again.
+    """
+    return load(dialect)["write_jobs"].replace("{now}", statements.NOW[dialect])
+
+
+def make_beside(connection: Connection) -> None:
+    """Make what is missing beside the lanes."""
+    for name in BOOKKEEPING:
+        connection.execute(load(connection.dialect)[name])
+    if not _has_jobs(connection):
+        connection.execute(first_jobs(connection.dialect))
+
+
+def plan_beside(connection: Connection, missing: Collection[str]) -> list[str]:
+    """The statements for that. missing: tables, by the names of their statements."""
+    sql = [load(connection.dialect)[name] for name in BOOKKEEPING if name in missing]
+    if "jobs" in missing or not _has_jobs(connection):
+        sql.append(first_jobs(connection.dialect))
+    return sql
+
+
+def _has_jobs(connection: Connection) -> bool:
+    """Has there ever been one?"""
+    return bool(connection.query(f"SELECT 1 FROM {JOB_TABLE} LIMIT 1"))
 
 
 def statement(name: str, dialect: str, lane: Lane, index: str = "", *, constant_default: bool = False) -> str:

@@ -134,3 +134,10 @@ INSERT INTO outboxd_schema (lane, version) VALUES (:lane, :version) ON CONFLICT 
 
 -- name: write_lane
 INSERT OR IGNORE INTO outboxd_lane (lane) VALUES (:lane)
+
+-- name: write_jobs
+INSERT INTO outboxd_job (name, cron_expression, url, execute_policy, status, remark, created_at_ms, updated_at_ms)
+SELECT name, cron, name, 2, 1, remark, {now}, {now} FROM (
+  SELECT 'LogClean' AS name, '0 30 2 * * *' AS cron, 'deletes old lines of the job log' AS remark
+  UNION ALL SELECT 'OutboxClean', '0 0 3 * * *', 'deletes delivered events, where retention is set'
+) AS built_in WHERE NOT EXISTS (SELECT 1 FROM outboxd_job)

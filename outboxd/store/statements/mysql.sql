@@ -50,6 +50,11 @@ UPDATE {table} FORCE INDEX (PRIMARY)
 SET status = 'delivered', last_error = NULL, updated_at_ms = {now}, delivered_at_ms = {now}
 WHERE {rows} AND claim_token = :token AND status = 'delivering'
 
+-- name: settle_discarded
+-- Rows of one claim that go. This form of DELETE takes the name of an index.
+DELETE t FROM {table} AS t FORCE INDEX (PRIMARY)
+WHERE {rows} AND claim_token = :token AND status = 'delivering'
+
 -- name: settle_each
 -- Outcomes that differ from row to row, as a table of their own; read first (STRAIGHT_JOIN), rows found by primary key.
 -- Its columns are named so that no renaming of ours (`columns`) can touch them.

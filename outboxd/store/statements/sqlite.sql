@@ -57,6 +57,11 @@ SET retry_count = retry_count + :counted,
                   ELSE 'pending' END
 WHERE id = :key AND claim_token = :token AND status = 'delivering'
 
+-- name: settle_discarded
+-- Rows of one claim that go.
+DELETE FROM {table}
+WHERE id IN (SELECT value FROM json_each(:ids)) AND claim_token = :token AND status = 'delivering'
+
 -- name: tokens
 SELECT id, claim_token, status FROM {table} WHERE id IN (SELECT value FROM json_each(:ids))
 

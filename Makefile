@@ -3,7 +3,7 @@
 # DESTDIR=... say where `make install` puts it, EXTRAS=kafka,grpc,rocketmq which optional publishers it gets.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-long test-mysql lint bench install uninstall clean
+.PHONY: help demo example run test test-long test-mysql lint bench install uninstall clean
 
 export PYTHON PREFIX DESTDIR EXTRAS
 READY  := @tests/services/install.sh
@@ -17,6 +17,10 @@ help:       ## print this list
 demo:       ## see it work: sample events through an embedded database
 	$(READY) run
 	@$(BIN)/outboxd demo
+
+example:    ## see a room service live by it: docs/examples/room_service, with MariaDB, Redis and clients
+	$(READY) example
+	@PYTHONPATH=.:docs/examples $(BIN)/python -m room_service.demo
 
 run:        ## run it in the foreground with etc/outbox.yaml
 	$(READY) run

@@ -2,7 +2,8 @@
 # Makes ready what outboxd needs on this machine: Python, system packages, a virtual environment in .venv.
 #
 #   tests/services/install.sh run     what `make demo` and `make run` need
-#   tests/services/install.sh test    that, the tests' servers and tools
+#   tests/services/install.sh example that, MariaDB, Redis and the tests' packages
+#   tests/services/install.sh test    that, all of the tests' servers and tools
 #   tests/services/install.sh python  no environment, and the Python's name on standard output: for `make install`
 #
 # Silent when all is there. As root on Debian or Ubuntu it installs the packages that are missing, and starts no
@@ -76,13 +77,24 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     [ -e /usr/include/stdio.h ] || echo libc6-dev
     command -v pkg-config >/dev/null || echo pkg-config
     pkg-config --exists mysqlclient 2>/dev/null || pkg-config --exists libmariadb 2>/dev/null || echo libmariadb-dev
-    [ "$mode" = test ] || return 0
-    if [ -z "${OUTBOXD_TEST_MYSQL_URL:-}" ]; then
+    case $mode in
+        example) missing_servers "${EXAMPLE_MYSQL_URL:-}" "${EXAMPLE_REDIS_URL:-}" ;;
+        test) missing_servers "${OUTBOXD_TEST_MYSQL_URL:-}" "" && missing_tools ;;
+    esac
+}
+
+# missing_servers MYSQL_URL REDIS_URL: those that no address is given for.
+missing_servers() {
+    if [ -z "$1" ]; then
         # the -core packages: the programs alone, without a service of the system's
         command -v mariadbd >/dev/null || command -v mysqld >/dev/null || echo mariadb-server-core mariadb-client-core
     fi
+    [ -n "$2" ] || command -v redis-server >/dev/null || echo redis-server
+}
+
+missing_tools() {
+    local name
     command -v nginx >/dev/null || echo nginx
-    command -v redis-server >/dev/null || echo redis-server
     command -v openssl >/dev/null || echo openssl
     command -v faketime >/dev/null || echo faketime
     [ -x /bin/kill ] || echo procps # the unit file names it
@@ -135,10 +147,10 @@ make_environment() {
     wanted=$({ "$python" -VV && pwd && cat setup.cfg pyproject.toml; } | sha256sum)
     made() { [ "$(cat ".venv/ready-to-$1" 2>/dev/null)" = "$wanted" ]; }
     if made test || made "$mode"; then return; fi
-    if ! made run; then
+    if ! made run && ! made example; then
         quietly "making the virtual environment .venv" "$python" -m venv --clear .venv
     fi
-    if [ "$mode" = test ]; then
+    if [ "$mode" != run ]; then
         quietly "installing outboxd and the tests' tools into .venv" .venv/bin/python -m pip install --quiet --editable '.[test]'
     else
         quietly "installing outboxd into .venv" .venv/bin/python -m pip install --quiet --editable .

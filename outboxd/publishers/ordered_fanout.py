@@ -86,14 +86,15 @@ class OrderedFanout(Fanout):
         finished = super().collect(now_s)
         free: list[Item] = []
         stuck: set[Key] = set()
+        lines = self._lines
         for place, (item, outcome) in enumerate(finished):
             event = item.event
             key = (event.app_code, event.room_id)
-            line = self._lines.get(key) if event.room_id else None
+            line = lines.get(key)  # an event without a room has none
             if line is None or outcome is BEHIND:
                 continue
             line.out -= 1
-            if line.is_stuck or not (isinstance(outcome, Delivered) or self._goes_past(outcome)):
+            if line.is_stuck or not (outcome.__class__ is Delivered or self._goes_past(outcome)):
                 if line.is_stuck and not isinstance(outcome, Delivered):
                     finished[place] = (item, BEHIND)
                 line.is_stuck = True
@@ -101,7 +102,7 @@ class OrderedFanout(Fanout):
             elif line.queue:
                 free += self._next(line)
             elif not line.out:
-                del self._lines[key]
+                del lines[key]
         if stuck:
             finished += self._stopped(stuck)
         if free:

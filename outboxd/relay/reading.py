@@ -1,13 +1,13 @@
 """What a worker reads of its partitions: new rows, late ones, sweeps, rows to be looked at. Over the store."""
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from outboxd.config.schema import Lane
 from outboxd.relay.meter import Meter
 from outboxd.relay.rooms import Rooms
-from outboxd.relay.scans import Scans
-from outboxd.store.api import ZERO, Floors, Partitions, Peek
+from outboxd.relay.scans import FEW_PARTITIONS, Scans
+from outboxd.store.api import FRESH, PARTITIONS, ZERO, Floors, Partitions, Peek
 
 PIECE_PARTITIONS, PIECE_ROWS = 16, 200
 """How much one piece of a sweep reads, without payloads."""
@@ -165,26 +165,42 @@ class Reading:
             self._rooms.refill(room, rows, REFILL_ROWS, now_s)
             self._scans.refilled(room.number, rows[-1][0] if rows else 0)
             return True
-        starts = self._scans.starts()
+        batch, scans = self._lane.batch_size, self._scans
+        if starts := scans.due_starts():
+            limit = -(-batch // len(starts))
+            rows = partitions.scan(starts, limit, self._inline_bytes(batch, budget_bytes), fresh=False, due=True)
+            self._note(rows, now_s)
+            scans.saw(starts, rows, limit, now_s, fresh=False)
+            return True
+        starts = scans.starts()
         if not starts:
             return False
-        # A batch from all of them together; payloads that are larger than usual are read one by one.
-        limit = -(-self._lane.batch_size // len(starts))
-        inline_bytes = max(1, budget_bytes // (2 * limit * len(starts)))
-        if self._rooms.payload_count >= 2 * self._lane.batch_size:  # enough to claim next
-            inline_bytes = 0
-        if self._scans.are_level(starts):
-            most, after = self._lane.batch_size, min(floor.fresh_id for floor in starts.values())
-            rows = partitions.scan_new(list(starts), after, most, inline_bytes)
+        if len(starts) <= FEW_PARTITIONS and not scans.are_level(starts):
+            limit = -(-batch // len(starts))
+            rows = partitions.scan(starts, limit, self._inline_bytes(batch, budget_bytes), fresh=True, due=False)
             self._note(rows, now_s)
-            if len(rows) >= most:
-                self._scans.fell_behind(starts)
-            else:
-                self._scans.saw(starts, sorted(rows), most, now_s)
-            return True
-        rows = partitions.scan(
-            starts, limit, inline_bytes, fresh=bool(self._scans.more_fresh), due=bool(self._scans.more_due)
-        )
-        self._note(rows, now_s)
-        self._scans.saw(starts, rows, limit, now_s)
+            scans.saw(starts, rows, limit, now_s, due=False)
+        else:
+            self._read_new(partitions, starts, now_s, budget_bytes)
         return True
+
+    def _read_new(
+        self, partitions: Partitions, starts: Mapping[int, Floors], now_s: float, budget_bytes: int
+    ) -> None:
+        """Of all these partitions together, from where they stand: a batch, if they have their share of the events."""
+        scans, most = self._scans, self._lane.batch_size
+        numbers, after, upto = list(starts), min(floor.fresh_id for floor in starts.values()), FRESH
+        if not scans.are_level(starts):
+            most = most * PARTITIONS // len(numbers)
+            upto = min(partitions.window(after, most), scans.next_floor(starts))
+        rows = sorted(partitions.scan_new(numbers, after, upto, most + 1, self._inline_bytes(most, budget_bytes)))
+        self._note(rows, now_s)
+        if len(rows) > most:
+            scans.fell_behind()
+        else:
+            scans.saw_up_to(starts, rows, upto, now_s)
+
+    def _inline_bytes(self, rows: int, budget_bytes: int) -> int:
+        """How long payloads may be to come along with so many rows. Longer ones are read one by one."""
+        is_enough = self._rooms.payload_count >= 2 * self._lane.batch_size  # to claim next
+        return 0 if is_enough else max(1, budget_bytes // (2 * rows))

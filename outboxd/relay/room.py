@@ -85,6 +85,11 @@ class Room:
         """Is nothing known of it?"""
         return not (self.held or self.ready or self.blockers) and self.more_from is None
 
+    def follows(self, row: Row) -> bool:
+        """Does a fresh row, with its payload, come last in a room of which all is known and that nothing keeps?"""
+        is_known = row[PAYLOAD] is not None and self.more_from is None
+        return is_known and not self.blockers and (not self.ready or row[0] > self.ready[-1].id)
+
     def offers(self, per_room: int) -> list[Entry]:
         """What may be claimed next: together with what is held at most per_room."""
         if self.held > per_room // 2:  # it is topped up by many, not by each that ends
@@ -111,11 +116,6 @@ class Room:
 def id_of(entry: Entry) -> int:
     """What entries are sorted by."""
     return entry.id
-
-
-def key_of(row: Row) -> Key:
-    """Which room it belongs to."""
-    return (row[APP], row[ROOM]) if row[ROOM] else row[0]
 
 
 def is_open(row: Row, blocks: bool) -> bool:

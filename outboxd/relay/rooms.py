@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from outboxd.event import Event
 from outboxd.relay import room as at
-from outboxd.relay.room import Blocker, Entry, Key, Room, Row
+from outboxd.relay.room import APP, DUE, LEASED_MS, NUMBER, ROOM, SIZE, STATUS, Blocker, Entry, Key, Room, Row
 from outboxd.relay.waits import Waits
 from outboxd.store.api import FRESH, RELEASED, Settlement
 
@@ -41,22 +41,27 @@ class Rooms:
     def note(self, row: Row, now_s: float) -> bool:
         """An open row; False if it was known."""
         row_id = row[0]
-        if row_id in self._known or at.is_delayed(row):
+        is_plain = row[LEASED_MS] < 0 and row[DUE] == FRESH and row[STATUS] == "pending"  # nearly all are
+        if row_id in self._known or (not is_plain and at.is_delayed(row)):
             return False
-        room = self._room(row)
+        key = (row[APP], row[ROOM]) if row[ROOM] else row_id
+        room = self._rooms.get(key)
+        if room is None:
+            room = self._rooms[key] = Room(key, row[NUMBER])
+        if is_plain and self.ready_count < REMEMBERED and room.follows(row):
+            if not room.ready:
+                self._turn[key] = room
+            room.ready.append(Entry(row_id, row[SIZE], row))
+            self.ready_count += 1
+            self.payload_count += 1
+            self._known[row_id] = room
+            return True
         blocker = at.blocker_of(row, now_s)
         if blocker is None:
-            self._ready(room, Entry(row_id, row[at.SIZE], row))
+            self._ready(room, Entry(row_id, row[SIZE], row))
         else:
             self._block(room, row_id, blocker)
         return True
-
-    def _room(self, row: Row) -> Room:
-        key = at.key_of(row)
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._rooms[key] = Room(key, row[at.NUMBER])
-        return room
 
     def _ready(self, room: Room, entry: Entry) -> None:
         ready, (row_id, _, row) = room.ready, entry  # what is no fresh row is not read again with the rest of its room

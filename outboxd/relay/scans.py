@@ -21,7 +21,9 @@ STEP_S = 0.05
 FEW, BRIEF_S = 2000, 0.25
 """Looking from the start for what came late costs little as long as it finds no more open ids, and takes no longer. The
 time is generous: a busy server is no reason to look less far."""
-AT_ONCE = 4
+FEW_PARTITIONS = 4
+"""So many, and those whose due rows are read, are asked one by one: each costs a SELECT of its own."""
+DUE_AT_ONCE = 16
 PIECE_SHARE = 10
 """After a piece of a sweep none follows for so many times its duration."""
 
@@ -36,7 +38,7 @@ class Scans:
         self._floors: dict[int, Floors] = {}
         self.more_fresh: set[int] = set()
         self.more_due: set[int] = set()
-        self._behind: set[int] = set()  # those of which there was more at their last scan
+        self._is_backlog = True  # was there more than a scan would take?
         self._trail: deque[tuple[float, int]] = deque()  # when which id was the highest one read
         self._highest = 0  # id that any scan has come to
         self._from_start_s = 0.0
@@ -54,7 +56,7 @@ class Scans:
             self._floors[number] = floor
             self._passed(number, floor.fresh_id)
             self.unchecked = self.unchecked or bool(floor.fresh_id)
-            self._behind.add(number)
+            self._is_backlog = True
             self.more_fresh.add(number)
             self.more_due.add(number)
 
@@ -77,7 +79,6 @@ class Scans:
             self._floors.pop(number, None)
             self._seen.pop(number, None)
             self._sweep.pop(number, None)
-            self._behind.discard(number)
             self.more_fresh.discard(number)
             self.more_due.discard(number)
 
@@ -117,53 +118,81 @@ class Scans:
         if due:
             self.more_due.update(self._floors)
 
+    def due_starts(self) -> dict[int, Floors]:
+        """From where to read due rows, of some partitions."""
+        return {number: self._floors[number] for number in sorted(self.more_due)[:DUE_AT_ONCE]}
+
     def starts(self) -> dict[int, Floors]:
-        """From where to read partitions of which there may be more: of those that are behind, a few at a time, since
-        each costs a SELECT of its own."""
-        more = self.more_fresh | self.more_due
-        behind = sorted(self._behind & more, key=lambda number: (self._floors[number].fresh_id, number))
-        return {number: self._floors[number] for number in behind[:AT_ONCE] or more}
+        """From where to read fresh rows: of all partitions that are furthest behind, from the same id on."""
+        low = min((self._floors[number].fresh_id for number in self.more_fresh), default=0)
+        found = {number: self._floors[number] for number in sorted(self.more_fresh)}
+        return {number: floor for number, floor in found.items() if floor.fresh_id == low}
+
+    def next_floor(self, starts: Mapping[int, Floors]) -> int:
+        """Up to where these have to be read to be as far as the next ones; FRESH if there are none."""
+        others = (self._floors[number].fresh_id for number in self.more_fresh if number not in starts)
+        return min(others, default=FRESH)
 
     def are_level(self, starts: Mapping[int, Floors]) -> bool:
         """Are these caught up, so that only what came since is to be read, and of fresh rows alone?"""
-        return not (self._behind.intersection(starts) or self.more_due.intersection(starts))
+        return not (self._is_backlog or self.more_due.intersection(starts))
 
-    def fell_behind(self, numbers: Iterable[int]) -> None:
-        """So much came that each has to be read by itself."""
-        self._behind.update(numbers)
+    def fell_behind(self) -> None:
+        """More came than was asked for: it is to be read in the order of ids."""
+        self._is_backlog = True
 
-    def saw(self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float) -> None:
-        """What a scan of both kinds found, at most limit rows of each partition and kind."""
-        fresh: dict[int, list[int]] = {number: [] for number in starts}
-        due: dict[int, list[tuple[int, int]]] = {number: [] for number in starts}
+    def saw_up_to(self, starts: Mapping[int, Floors], rows: Sequence[Row], upto: int, now_s: float) -> None:
+        """All fresh rows of these partitions up to an id, by their ids; FRESH: all there are."""
+        if upto == FRESH:
+            self._is_backlog = False
+            self.saw(starts, rows, len(rows) + 1, now_s, due=False)
+            return
+        newest = rows[-1][0] if rows else 0
+        self._note_newest(newest, now_s)
+        for number in starts:
+            self._floors[number] = Floors(upto, self._floors[number].due_at_ms, self._floors[number].due_id)
+            self._passed(number, upto)
+        if not rows or newest > self._checked_id:
+            self.unchecked = True
+
+    def saw(
+        self, starts: Mapping[int, Floors], rows: Sequence[Row], limit: int, now_s: float, *,
+        fresh: bool = True, due: bool = True,
+    ) -> None:
+        """What a scan of one kind or both found, at most limit rows of each partition and kind."""
+        ids_of: dict[int, list[int]] = {number: [] for number in starts}
+        dues_of: dict[int, list[tuple[int, int]]] = {number: [] for number in starts}
         for row in rows:
             if row[DUE] == FRESH:
-                fresh[row[NUMBER]].append(row[0])
+                ids_of[row[NUMBER]].append(row[0])
             else:
-                due[row[NUMBER]].append((row[DUE], row[0]))
-        newest = max((ids[-1] for ids in fresh.values() if ids), default=0)
-        self._highest = max(self._highest, newest)
+                dues_of[row[NUMBER]].append((row[DUE], row[0]))
+        newest = max((ids[-1] for ids in ids_of.values() if ids), default=0)
+        self._note_newest(newest, now_s)
         for number in starts:
-            floor, ids, dues = self._floors[number], fresh[number], due[number]
+            floor, ids, dues = self._floors[number], ids_of[number], dues_of[number]
             last = _last_due(floor, dues, limit)
-            if len(dues) < limit:
-                self.more_due.discard(number)
-            else:
+            if len(dues) >= limit:
                 self.more_due.add(number)
+            elif due:
+                self.more_due.discard(number)
             fresh_id = max([floor.fresh_id, *ids[-1:]])
             if len(ids) >= limit:
                 self.more_fresh.add(number)
-                self._behind.add(number)
-            elif number in self.more_fresh:
+                self._is_backlog = True
+            elif fresh and number in self.more_fresh:
                 # All there is: what any scan has seen by now is older than whatever comes here next, or that is late.
                 self.more_fresh.discard(number)
-                self._behind.discard(number)
                 fresh_id = max(fresh_id, self._highest)
             self._floors[number] = Floors(fresh_id, *last)
             self._passed(number, fresh_id)
+        self._is_backlog = self._is_backlog and bool(self.more_fresh)
         # Also if nothing was found: what the look saw may stand in front of the floors.
-        if not rows or newest > self._checked_id or any(due.values()):
+        if (fresh and not rows) or newest > self._checked_id or any(dues_of.values()):
             self.unchecked = True
+
+    def _note_newest(self, newest: int, now_s: float) -> None:
+        self._highest = max(self._highest, newest)
         if newest and (not self._trail or now_s >= self._trail[-1][0] + STEP_S):
             self._trail.append((now_s, self._highest))
             while len(self._trail) > 1 and self._trail[1][0] <= now_s - LATE_S:

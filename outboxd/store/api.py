@@ -181,11 +181,14 @@ class Partitions(Protocol):
         id, and twice as many due ones, by due_at_ms and id. inline_bytes: how long a payload may be to come along; 0:
         nothing but what order asks for."""
 
+    def window(self, after: int, count: int) -> int:
+        """Behind an id, in all partitions, the id of the fresh row number count; FRESH: there are fewer."""
+
     def scan_new(
-        self, numbers: Sequence[int], after: int, limit: int, inline_bytes: int
+        self, numbers: Sequence[int], after: int, upto: int, limit: int, inline_bytes: int
     ) -> Sequence[tuple[Any, ...]]:
-        """Fresh rows of any of the partitions behind an id, in no order; if they are limit, there may be others with
-        lower ids. It costs less than a scan that asks each partition."""
+        """Fresh rows of any of the partitions behind an id, up to another one, in no order; if they are limit, there
+        may be others with lower ids. It costs less than a scan that asks each partition."""
 
     def last_id(self) -> int:
         """The highest id in the lane; 0: there is none."""

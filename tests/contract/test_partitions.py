@@ -262,3 +262,15 @@ def make_table(database: Database, lane: Lane) -> Store:
     with closing(connect(patient(database))) as connection:
         init_db(connection, [lane])
     return open_store(database, lane)
+
+
+def test_a_window_ends_behind_so_many_fresh_rows_of_any_partition(table: Table, partitions: Partitions) -> None:
+    """A scan of what is new reads its rows of it, and none behind it."""
+    ids = [table.insert(room_id=f"room-{number}") for number in range(10)]
+    table.change(ids[1], status="delivered")
+    table.change(ids[2], next_retry_at_ms=table.now_ms() + 60_000)
+    assert partitions.window(0, 3) == ids[4]
+    assert partitions.window(ids[4], 5) == ids[9]
+    assert partitions.window(ids[4], 6) == FRESH
+    found = sorted(row[0] for row in partitions.scan_new(range(PARTITIONS), ids[0], ids[5], 100, 10))
+    assert found == ids[3:6]

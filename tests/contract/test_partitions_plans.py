@@ -14,12 +14,14 @@ PARTS = {"full", "light", "size"}
 """Named texts that are parts of statements."""
 BY_ROOMS = {"peek", "scan_new", "scan_new_light", "scan_equal", "scan_equal_light", "scan_range", "scan_range_light",
             "open_ids", "scan_room", "blockers", "dead_blockers"}  # fmt: skip
+BY_DUE = {"window"}
 BY_LANE = {"owners", "owned"}
 """All of one lane's partitions, which are few."""
 PLACES = {"{number}": "3", "{numbers}": "3,4,5", "{ids}": "5,6,7", "{limit}": "10", "{due}": ":due"}
 VALUES: dict[str, object] = {
     "lane": LANE, "fresh": FRESH, "after": 5, "due": 5, "due_after": 5, "inline": 10, "number": 3, "from": 5, "to": 500,
     "app": "a", "room": "r", "limit": 10, "token": 7, "worker": "w", "owner": 7, "lease": 9, "former": "w",
+    "more": 4, "upto": 500,
 }  # fmt: skip
 
 
@@ -101,11 +103,13 @@ def check_mysql(name: str, lines: Sequence[tuple[object, ...]]) -> None:
     assert is_planned or str(lines[0][3]) == "Select tables optimized away", f"{name} is not planned: {lines}"
     for where, kind, key, extra in lines:
         if where == LANE:
-            assert key == ("rooms" if name in BY_ROOMS else "PRIMARY"), f"{name}: {lines}"
+            expected = "rooms" if name in BY_ROOMS else "due" if name in BY_DUE else "PRIMARY"
+            assert key == expected, f"{name}: {lines}"
             assert kind == "range", f"{name}: {lines}"
             # The rooms of a list of partitions are sorted by nobody.
             assert "filesort" not in str(extra), f"{name}: {lines}"
-            assert (name == "open_ids") == ("Using index" in str(extra).replace("Using index condition", "")), lines
+            is_covered = "Using index" in str(extra).replace("Using index condition", "")
+            assert is_covered == (name in ("open_ids", "window")), lines
         elif where == "outboxd_partition":
             assert key == "PRIMARY", f"{name}: {lines}"
             assert kind == ("ref" if name in BY_LANE else "range"), f"{name}: {lines}"
@@ -116,5 +120,5 @@ def test_the_statements_are_all_that_are_looked_at() -> None:
     own = {"rows", "take", "take_suspect", "taken", "acquire", "keep", "ask", "release", "last_id", "give_back"}
     for dialect in ("mysql", "sqlite"):
         names = named(dialect)
-        assert names == {name for name in BY_ROOMS if not name.endswith("_light")} | BY_LANE | own
+        assert names == {name for name in BY_ROOMS if not name.endswith("_light")} | BY_LANE | BY_DUE | own
     assert PARTITIONS == 64

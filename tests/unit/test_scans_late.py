@@ -1,4 +1,4 @@
-"""How far an ordered lane looks back for what was committed late."""
+"""How far an ordered lane reads, and how far it looks back for what was committed late."""
 
 import pytest
 
@@ -68,3 +68,20 @@ def test_a_quiet_partition_keeps_up_with_the_others() -> None:
     starts = scans.starts()
     assert {number: floor.fresh_id for number, floor in starts.items()} == {0: 700, 1: 700}
     assert scans.are_level(starts)
+
+
+def test_partitions_that_are_as_far_are_read_together_and_those_behind_catch_up_first() -> None:
+    """A backlog: windows of ids over all of them; one that is new is read up to where the others are, and joins in."""
+    scans = Scans(1.0)
+    scans.begin({0: ZERO, 1: ZERO})
+    scans.saw_up_to(scans.starts(), [row(10), row(20, 1)], 50, 1.0)
+    assert {number: floor.fresh_id for number, floor in scans.starts().items()} == {0: 50, 1: 50}
+    scans.begin({2: ZERO})
+    assert (list(scans.starts()), scans.next_floor(scans.starts())) == ([2], 50)
+    scans.saw_up_to(scans.starts(), [], 50, 2.0)
+    assert (list(scans.starts()), scans.next_floor(scans.starts())) == ([0, 1, 2], FRESH)
+    assert scans.late_range(3.0) == (0, {0: 51, 1: 51, 2: 51}), "what comes in front of that is late"
+    scans.saw_up_to(scans.starts(), [row(60, 2)], FRESH, 3.0)
+    assert scans.starts() == {}
+    scans.look_everywhere(fresh=True, due=False)
+    assert {floor.fresh_id for floor in scans.starts().values()} == {60}

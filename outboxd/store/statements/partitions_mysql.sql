@@ -48,7 +48,11 @@ WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND i
 -- name: scan_new
 -- Index rooms: what came to any of several partitions. One range each costs a tenth of a SELECT each.
 SELECT {row} FROM {table} FORCE INDEX (rooms)
-WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after LIMIT :limit
+WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id <= :upto LIMIT :limit
+
+-- name: window
+-- Index due alone: the id behind which so many fresh rows stand, of whatever partition.
+SELECT id FROM {table} FORCE INDEX (due) WHERE due_at_ms = :fresh AND id > :after ORDER BY id LIMIT 1 OFFSET :more
 
 -- name: scan_room
 -- Index rooms: one room's fresh rows from an id on, among those of its partition.

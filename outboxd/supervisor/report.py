@@ -32,7 +32,7 @@ def log_slots(children: Children, now_s: float) -> None:
 def status_line(children: Children) -> str:
     """The whole daemon in a few words: `4 of 4 workers run, 17 in flight, 120344 delivered, 3 dead letters`."""
     views = [children.board.read(index) for index in range(len(children.board))]
-    workers = children.workers
+    workers = [member for member in children.workers if member.role.group != member.role.name]  # numbered: not the jobs
     running = sum(member.child.state is State.RUNNING for member in workers)
     return (
         f"{running} of {len(workers)} workers run, {sum(view.in_flight for view in views)} in flight, "

@@ -80,6 +80,20 @@ def survey(connection: Connection, lane: Lane, server: Server, adoption: Adoptio
     return Work(lane, table, facts, (*ahead, *_steps(table, lane, server, facts), *order, *behind))
 
 
+def announcement(work: Work) -> Iterator[str]:
+    """What is told of a table that stands there, before anything is changed."""
+    lane, facts = work.lane, work.facts
+    if work.table is None or not work.steps or facts is None or not facts.rows:
+        return
+    listed = ", ".join(f"{status} {count:,}" for status, count in sorted(facts.statuses.items(), key=str))
+    yield f"{lane.name}: an older table with {facts.rows:,} rows ({listed})"
+    yield f"{lane.name}: stop its older workers first, they settle without a token"
+    if facts.leased:
+        yield f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive"
+    if work.table.column(lane, "status") is None and not any(step.kind == "mark" for step in work.steps):
+        yield f"{lane.name}: it has no status yet, so all of its rows are pending and will be published"
+
+
 def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Sequence[Step], Sequence[Step]]:
     """The table with a key of ours; what is to be done before and after everything else for it."""
     ahead: list[Step] = []

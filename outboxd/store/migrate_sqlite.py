@@ -130,8 +130,8 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
     check_library()
     connection.begin()
     try:
-        make_beside(connection)
-        said = [_init_lane(connection, lane) for lane in lanes]
+        said = [*make_beside(connection, missing_bookkeeping(connection))]
+        said += [_init_lane(connection, lane) for lane in lanes]
     except BaseException:
         connection.rollback()
         raise

@@ -30,7 +30,7 @@ from outboxd.store.migrate_checks import (
     refusals,
 )
 from outboxd.store.migrate_table import RULES, Server, Table, definition_for, inspect, lacks_order
-from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, theirs
+from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, theirs, without_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def announcement(work: Work) -> Iterator[str]:
     if facts.leased:
         yield f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive"
     if work.table.column(lane, "status") is None and not any(step.kind == "mark" for step in work.steps):
-        yield f"{lane.name}: it has no status yet, so all of its rows are pending and will be published"
+        yield without_status(lane, facts.rows)
 
 
 def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Sequence[Step], Sequence[Step]]:
@@ -110,7 +110,9 @@ def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Seque
 
 
 def _is_older(table: Table, lane: Lane) -> bool:
-    return bool(converted(table, lane)) or not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id"))
+    has_status = table.column(lane, "status") is not None
+    is_unique = table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id"))
+    return bool(converted(table, lane)) or not has_status or not is_unique
 
 
 def _steps(table: Table, lane: Lane, server: Server, facts: Facts | None) -> Iterator[Step]:

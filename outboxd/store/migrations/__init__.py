@@ -96,6 +96,11 @@ def definition(ours: str, dialect: str, lane: Lane) -> str:
     return f"{statements.quoted(theirs(lane, ours), dialect)} {text}"
 
 
+def without_status(lane: Lane, rows: int) -> str:
+    """For a person: what becomes of the rows that stand in a table which has no status."""
+    return f"{lane.name}: it has no status yet, so all of its {rows:,} rows are pending and will be published"
+
+
 def columns_for(lane: Lane) -> tuple[str, ...]:
     """Our names of the columns that the lane's table must have."""
     return (*COLUMNS, ROOM_PARTITION) if lane.is_ordered else COLUMNS

@@ -85,13 +85,16 @@ def announcement(work: Work) -> Iterator[str]:
     lane, facts = work.lane, work.facts
     if work.table is None or not work.steps or facts is None or not facts.rows:
         return
+    if work.table.column(lane, "status") is None:  # no older worker of ours ever was at it
+        yield f"{lane.name}: a table of another make with {facts.rows:,} rows"
+        if not any(step.kind == "mark" for step in work.steps):
+            yield without_status(lane, facts.rows)
+        return
     listed = ", ".join(f"{status} {count:,}" for status, count in sorted(facts.statuses.items(), key=str))
     yield f"{lane.name}: an older table with {facts.rows:,} rows ({listed})"
     yield f"{lane.name}: stop its older workers first, they settle without a token"
     if facts.leased:
         yield f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive"
-    if work.table.column(lane, "status") is None and not any(step.kind == "mark" for step in work.steps):
-        yield without_status(lane, facts.rows)
 
 
 def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Sequence[Step], Sequence[Step]]:

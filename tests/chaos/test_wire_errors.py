@@ -21,6 +21,7 @@ OF_THE_LANE = re.compile("`room_outbox`|^START|^COMMIT")
 """Statements of a worker at work. All others open a session."""
 MORE_THAN_REPEATED = 5
 """A transaction is made four times before its call fails."""
+STALE = "robot_outbox_stale_discarded"
 LARGE = b'{"a": "' + b"x" * 400 + b'"}'
 """Too long for its share of max_inflight_bytes: it is read by a statement of its own."""
 
@@ -28,7 +29,9 @@ LARGE = b'{"a": "' + b"x" * 400 + b'"}'
 @pytest.fixture
 def run(mysql_url: str, tmp_path: Path) -> Iterator[Wired]:
     """At work, with little room for payloads and short pauses."""
-    with wired(mysql_url, tmp_path, 20, max_inflight_bytes=4000, initial_backoff="200ms") as run:
+    with wired(
+        mysql_url, tmp_path, 20, max_inflight_bytes=4000, initial_backoff="200ms", stale_discard_after="1h"
+    ) as run:
         run.daemon.workers(2)
         run.wait_for_end()
         yield run
@@ -36,8 +39,10 @@ def run(mysql_url: str, tmp_path: Path) -> Iterator[Wired]:
 
 def stir(run: Wired) -> None:
     """Bring about everything that makes a worker send something: work, payloads that are read by themselves, a session
-    that is lost while events are published, COMMITs without an answer, a receiver that is away, a lost lease."""
+    that is lost while events are published, COMMITs without an answer, a receiver that is away, a lost lease, events
+    that are stale."""
     run.fill(20, envelope=LARGE)
+    run.table.fill(3, created_at_ms=1)
     in_doubt = [run.proxy.rule("^commit", CUT, after=True, within=within) for within in (CLAIM, SETTLE)]
     run.fill(20)
     run.daemon.wait_until(lambda: all(rule.hits for rule in in_doubt), "both COMMITs to be cut")
@@ -81,7 +86,7 @@ def stir_until_hit(run: Wired, rules: list[Rule]) -> None:
 
 def check(run: Wired, faults: int) -> None:
     """Nothing lost, nothing twice, no attempt counted, one line at the most for each fault."""
-    run.check(told=("worker_batch_failed", "breaker_opened", "breaker_closed", "outbox_publish_retryable"))
+    run.check(told=("worker_batch_failed", "breaker_opened", "breaker_closed", "outbox_publish_retryable", STALE))
     lines = run.daemon.lines("worker_batch_failed")
     assert len(lines) <= faults
     assert {line["level"] for line in lines} <= {"info"}

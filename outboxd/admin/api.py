@@ -52,7 +52,7 @@ def _event(source: Source, event_id: str) -> Response:
     with source.desks.session(config.database) as connection:
         scenes = search.scenes_of(config, connection, lanes, event_id, fields.text(given, "app"))
     if not scenes:
-        raise Refused(404, search.never_seen(config, event_id, lanes), search.NEVER_SEEN)
+        raise Refused(404, search.never_seen(config, event_id, lanes), search.reasons(lanes))
     return as_json(search.explained(event_id, lanes, scenes))
 
 

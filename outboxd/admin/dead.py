@@ -170,7 +170,7 @@ def _kill(source: Source) -> Response:
         try:
             event = dead.the_one(connection, lane, event_id, fields.text(given, "app"))
         except dead.NoSuchEvent as error:
-            raise Refused(404, str(error), search.NEVER_SEEN) from None
+            raise Refused(404, str(error), search.reasons([lane])) from None
         except dead.Ambiguous as error:
             raise fields.bad(str(error).replace("--app", "app"), "add app") from None
         if fields.flag(given, "dry_run"):

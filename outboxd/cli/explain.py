@@ -31,7 +31,7 @@ def explain(options: Options, event_id: str, lane_name: str | None, app_code: st
 def _say(config: Config, event_id: str, lanes: list[Lane], scenes: list[Scene]) -> None:
     if not scenes:
         show.line(search.never_seen(config, event_id, lanes))
-        show.line(f"  {search.NEVER_SEEN}")
+        show.line(f"  {search.reasons(lanes)}")
     if len(scenes) > 1:
         keys = ", ".join(f"{s.lane.name} (app {s.event.app_code or 'none'})" for s in scenes)
         show.line(f"{len(scenes)} events have this id, which is unique within an app code only: {keys}")

@@ -18,7 +18,7 @@ TELL_EVERY_S = 5.0
 @click.command(cls=Command)
 @click.argument("lane_name", metavar="LANE")
 @click.option(
-    "--older-than", "older_than_ms", callback=values.read_duration, metavar="DURATION",
+    "--older-than", "older_than_ms", callback=values.read_age, metavar="DURATION",
     help="Delivered so long ago, e.g. 7d. Default: the lane's retention.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted; change nothing.")
@@ -26,14 +26,14 @@ TELL_EVERY_S = 5.0
 @click.option("--json", "wants_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_obj
 def prune(
-    options: Options, lane_name: str, older_than_ms: int, dry_run: bool, yes: bool, wants_json: bool
+    options: Options, lane_name: str, older_than_ms: int | None, dry_run: bool, yes: bool, wants_json: bool
 ) -> int:
     """Delete rows that were delivered long ago. Always asks first. Dead letters, and what waits, stay.
 
     In small transactions with pauses between: producers wait for nothing. It may be stopped and run again.
     """
     lane = options.lane(lane_name)
-    older_than_s = older_than_ms / 1000 or lane.retention_s
+    older_than_s = lane.retention_s if older_than_ms is None else older_than_ms / 1000
     if older_than_s <= 0:
         raise click.UsageError(
             f"{lane.name} has no retention, so nothing says what is old: give --older-than, e.g. --older-than 7d, "

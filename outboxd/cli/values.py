@@ -20,10 +20,22 @@ def read_when(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 
 
 def read_duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int:
-    """`10m`, `1h30m`, `2d`, in milliseconds; 0 without it."""
+    """`10m`, `1h30m`, `1.5d`, in milliseconds; 0 without it."""
     found = 0 if text is None else words.duration_ms(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is no duration: write 500ms, 10m, 1h30m or 2d")
+    if found > words.LONGEST_MS:
+        raise click.BadParameter(f"{text!r} is too long: {words.LONGEST_MS // 86_400_000}d at most")
+    return found
+
+
+def read_age(ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """A duration above zero, in milliseconds; None without it."""
+    if text is None:
+        return None
+    found = read_duration(ctx, param, text)
+    if not found:
+        raise click.BadParameter(f"{text!r} is not above zero: write 500ms, 10m, 1h30m or 2d")
     return found
 
 

@@ -2,7 +2,7 @@
 
 import re
 
-_NUMBER = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
+_NUMBER = r"([0-9]{1,15}(?:\.[0-9]{1,6})?)"
 _DURATION = re.compile(rf"(-?)(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?(?:{_NUMBER}ms)?")
 _SIZE = re.compile(r"([0-9]{1,9})(KiB|MiB|GiB)")
 _SIZE_UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}

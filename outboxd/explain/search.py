@@ -5,16 +5,13 @@ from dataclasses import asdict
 
 from outboxd.config.schema import EXPONENTIAL, Config, Lane, PublisherSettings
 from outboxd.errors import StoreRefused
-from outboxd.explain import room
+from outboxd.explain import room, words
 from outboxd.explain.story import Scene, Story, tell
 from outboxd.store.api import FRESH
 from outboxd.store.connection import Connection
 from outboxd.store.desk_find import Found, find
 from outboxd.store.desk_look import around
 from outboxd.store.desk_room import room_of
-
-NEVER_SEEN = "its transaction did not commit there, it was purged, or it has another id or app code"
-"""What may have become of an event that is nowhere."""
 
 WAITS = frozenset({"pending", "retryable"})
 
@@ -50,6 +47,27 @@ def scenes_of(
 def never_seen(config: Config, event_id: str, lanes: Iterable[Lane]) -> str:
     """Of an event that is in none of the lanes."""
     return f"event {event_id} was never seen in {', '.join(lane.name for lane in lanes)} of {config.database.shown}"
+
+
+def reasons(lanes: Iterable[Lane]) -> str:
+    """What may have become of an event that is in none of the lanes."""
+    usual = "its transaction did not commit there, it was purged or pruned, or it has another id or app code"
+    return "; or, ".join([usual, *(f"in {lane.name}, {ways}" for lane in lanes if (ways := _ways_to_go(lane)))])
+
+
+def _ways_to_go(lane: Lane) -> str:
+    """How the lane's configuration has events deleted; "" if it has none."""
+    ways: list[str] = []
+    if lane.discards_stale:
+        age = words.lasting(lane.stale_discard_after_s * 1000)
+        ways.append(f"it was discarded, older than {age} when its turn came (stale_discard_after)")
+    if lane.cleans_up:
+        ages_s = (("active", lane.cleanup_active_after_s), ("terminal", lane.cleanup_terminal_after_s))
+        given = (f"{words.lasting(age_s * 1000)} (cleanup_{kind}_after)" for kind, age_s in ages_s if age_s > 0)
+        ways.append(f"it was cleaned up at an age of {' or '.join(given)}")
+    if lane.retention_s > 0:
+        ways.append(f"it was delivered and deleted {words.lasting(lane.retention_s * 1000)} later (retention)")
+    return " or ".join(ways)
 
 
 def explained(event_id: str, lanes: Iterable[Lane], scenes: Sequence[Scene]) -> dict[str, object]:

@@ -9,7 +9,10 @@ from outboxd.config.durations import parse_duration_s
 MOST_AT_ONCE = 1_000_000_000
 """Of a limit. More than any table holds, less than any database's integers do."""
 
-_DAYS = re.compile(r"([0-9]{1,6})d(.*)")
+LONGEST_MS = 999_999 * 86_400_000
+"""Of a duration that is given. Longer than anything is kept, and its milliseconds fit into any database's integers."""
+
+_DAYS = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)d(.*)")
 
 
 def lasting(milliseconds: float) -> str:
@@ -58,6 +61,8 @@ class When:
 def read_when(text: str) -> When:
     """`2h`, `1d12h` (so long ago) or `2026-11-29`, `2026-11-29T16:57`, with `+08:00` (else UTC). Raises ValueError."""
     ago_ms = duration_ms(text)
+    if ago_ms is not None and ago_ms > LONGEST_MS:
+        raise ValueError(f"{text!r} is too long ago: {LONGEST_MS // 86_400_000}d at most")
     if ago_ms is not None:
         return When(ago_ms=ago_ms)
     try:
@@ -69,9 +74,9 @@ def read_when(text: str) -> When:
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of a duration that is not negative, days too; None if it is none."""
+    """Milliseconds of a duration that is not negative, days too, however long; None if it is none."""
     days = _DAYS.fullmatch(text)
     rest_s = parse_duration_s(days[2] if days else text) if not days or days[2] else 0.0
     if rest_s is None or rest_s < 0:
         return None
-    return round(rest_s * 1000) + (int(days[1]) * 86_400_000 if days else 0)
+    return round(rest_s * 1000) + (round(float(days[1]) * 86_400_000) if days else 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from outboxd.config.schema import Database, Lane
 from outboxd.errors import StoreRefused
 from outboxd.store.connection import Connection
-from outboxd.store.migrate_adopt import Adoption, refuse_sqlite
+from outboxd.store.migrate_adopt import Adoption, may_be_added, refuse_sqlite
 from outboxd.store.migrate_mysql import Patience, init_mysql, plan_mysql, stored_version
 from outboxd.store.migrate_plan import fresh_mysql
 from outboxd.store.migrate_sqlite import (
@@ -37,6 +37,7 @@ from outboxd.store.migrations import (
 )
 
 REMEDY = "run `outboxd init-db`"
+ADOPT = "run `outboxd init-db`, with `--adopt` where the table is of another make"
 LONGEST_STATEMENT_S = 86400.0
 
 PATIENCE = Patience()
@@ -112,13 +113,14 @@ def verify(connection: Connection, lane: Lane) -> None:
     """Raises StoreRefused, with the remedy, when the server is too old or the lane's table is missing or older."""
     if connection.dialect == "sqlite":
         check_library()
-        lacks, version = _lacks_sqlite(connection, lane), version_of(connection, lane)
+        lacks, version, remedy = _lacks_sqlite(connection, lane), version_of(connection, lane), REMEDY
     else:
         server_of(connection)
         lacks, version = _lacks_mysql(connection, lane), stored_version(connection, lane)
+        remedy = ADOPT if lacks and _needs_adopt(connection, lane) else REMEDY
     refuse_newer(lane, version)
     if lacks:
-        raise StoreRefused(f"the table {lane.name} {lacks}: {REMEDY}")
+        raise StoreRefused(f"the table {lane.name} {lacks}: {remedy}")
     if version != VERSION:
         found = "an init-db that did not end" if version is None else f"version {version}"
         raise StoreRefused(f"the table {lane.name} is of {found} and version {VERSION} is needed: {REMEDY}")
@@ -142,6 +144,12 @@ def _lacks_mysql(connection: Connection, lane: Lane) -> str:
         connection.query(f"SELECT number FROM {PARTITION_TABLE} LIMIT 1")
         return _NO_PARTITIONS
     return "" if inspect(connection, "outboxd_lane") else "has no outboxd_lane beside it"
+
+
+def _needs_adopt(connection: Connection, lane: Lane) -> bool:
+    """Is a column missing that init-db adds with `--adopt` only?"""
+    table = inspect(connection, lane.name)
+    return table is not None and any(table.column(lane, ours) is None for ours in {"id", *may_be_added(lane)})
 
 
 def _lacks_sqlite(connection: Connection, lane: Lane) -> str:

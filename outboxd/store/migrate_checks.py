@@ -205,7 +205,7 @@ def problems(table: Table, lane: Lane, may_be_added: Collection[str] = ()) -> It
     for ours, rule in RULES.items():
         column = table.column(lane, ours)
         if column is not None and column.data_type not in rule.types | rule.becomes:
-            yield f"its column {column.name} is {column.column_type}, which cannot become our {ours}"
+            yield f"its column {column.name} is {column.column_type}, which cannot become our {ours}{_instead(ours)}"
     for column in converted(table, lane).values():
         if column.name.lower() in table.foreign:
             yield f"its column {column.name} has to be converted and is part of a foreign key: drop that key"
@@ -219,13 +219,21 @@ def problems(table: Table, lane: Lane, may_be_added: Collection[str] = ()) -> It
             yield f"its index {name} is on ({', '.join(index.columns)}): rename it"
 
 
+def _instead(ours: str) -> str:
+    """What to do about a column of another meaning that has one of our names."""
+    if ours in REQUIRED:
+        return ""
+    return f", name ours otherwise under `columns`, e.g. `{ours}: relay_{ours}`, and use `init-db --adopt`"
+
+
 def refusals(facts: Facts) -> Iterator[str]:
     """What is wrong with the rows."""
     unknown = {status: count for status, count in facts.statuses.items() if status not in KNOWN and status not in STRAY}
     if unknown:
         listed = ", ".join(f"{status!r} ({count:,} rows)" if status is not None else f"NULL ({count:,} rows)"
                            for status, count in sorted(unknown.items(), key=lambda item: -item[1]))  # fmt: skip
-        yield f"status holds {listed}: set these rows to pending, retryable, delivered or failed"
+        known = "pending, retryable, delivered or failed"
+        yield f"status holds {listed}: set these rows to {known}, or, if it means something else{_instead('status')}"
     for ours in ("event_id", "envelope"):
         if facts.nulls.get(ours):
             yield f"{ours} is NULL in {facts.nulls[ours]:,} rows: fill it or delete these rows"

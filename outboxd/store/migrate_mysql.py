@@ -19,7 +19,7 @@ from outboxd.store import statements
 from outboxd.store.connection import Connection
 from outboxd.store.migrate_adopt import Adoption
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
-from outboxd.store.migrate_plan import Step, Work, nulls_trigger, survey
+from outboxd.store.migrate_plan import Step, Work, announcement, nulls_trigger, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
 from outboxd.store.migrations import BOOKKEEPING, VERSION, load, make_beside, plan_beside, refuse_newer, theirs
 
@@ -74,9 +74,11 @@ def init_mysql(
     _set_limits(connection, server, patience)
     with _alone(connection, patience):
         works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-        make_beside(connection)
+        for line in make_beside(connection, _missing_beside(connection)):
+            report(line)
         for work in works:
-            _announce(run, work)
+            for line in announcement(work):
+                report(line)
             for step in work.steps:
                 _take(run, work, step)
             _write_down(run, work)
@@ -86,9 +88,12 @@ def plan_mysql(connection: Connection, lanes: Sequence[Lane], adoption: Adoption
     """The statements that init_mysql would run now."""
     server = server_of(connection)
     works = [_surveyed(connection, lane, server, adoption) for lane in lanes]
-    missing = [name for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
-    sql = plan_beside(connection, missing)
+    sql = plan_beside(connection, _missing_beside(connection))
     return sql + [step.sql for work in works for step in work.steps]
+
+
+def _missing_beside(connection: Connection) -> list[str]:
+    return [name for name, table in BOOKKEEPING.items() if inspect(connection, table) is None]
 
 
 def stored_version(connection: Connection, lane: Lane) -> int | None:
@@ -138,20 +143,6 @@ def _alone(connection: Connection, patience: Patience) -> Iterator[None]:
 
 
 # what is told
-
-
-def _announce(run: _Run, work: Work) -> None:
-    lane, facts = work.lane, work.facts
-    if work.table is None or not work.steps:
-        return
-    if facts is not None and facts.rows:
-        listed = ", ".join(f"{status} {count:,}" for status, count in sorted(facts.statuses.items(), key=str))
-        run.report(f"{lane.name}: an older table with {facts.rows:,} rows ({listed})")
-        run.report(f"{lane.name}: stop its older workers first, they settle without a token")
-        if facts.leased:
-            run.report(f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive")
-        if work.table.column(lane, "status") is None and not any(step.kind == "mark" for step in work.steps):
-            run.report(f"{lane.name}: it has no status yet, so all of its rows are pending and will be published")
 
 
 def _estimate(work: Work) -> str:

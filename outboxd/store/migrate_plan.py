@@ -30,7 +30,7 @@ from outboxd.store.migrate_checks import (
     refusals,
 )
 from outboxd.store.migrate_table import RULES, Server, Table, definition_for, inspect, lacks_order
-from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, theirs
+from outboxd.store.migrations import ORDER_STATEMENTS, definition, statement, theirs, without_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,23 @@ def survey(connection: Connection, lane: Lane, server: Server, adoption: Adoptio
     return Work(lane, table, facts, (*ahead, *_steps(table, lane, server, facts), *order, *behind))
 
 
+def announcement(work: Work) -> Iterator[str]:
+    """What is told of a table that stands there, before anything is changed."""
+    lane, facts = work.lane, work.facts
+    if work.table is None or not work.steps or facts is None or not facts.rows:
+        return
+    if work.table.column(lane, "status") is None:  # no older worker of ours ever was at it
+        yield f"{lane.name}: a table of another make with {facts.rows:,} rows"
+        if not any(step.kind == "mark" for step in work.steps):
+            yield without_status(lane, facts.rows)
+        return
+    listed = ", ".join(f"{status} {count:,}" for status, count in sorted(facts.statuses.items(), key=str))
+    yield f"{lane.name}: an older table with {facts.rows:,} rows ({listed})"
+    yield f"{lane.name}: stop its older workers first, they settle without a token"
+    if facts.leased:
+        yield f"{lane.name}: {facts.leased:,} rows are under a running lease: an older worker may be alive"
+
+
 def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Sequence[Step], Sequence[Step]]:
     """The table with a key of ours; what is to be done before and after everything else for it."""
     ahead: list[Step] = []
@@ -96,7 +113,9 @@ def _adopted(table: Table, lane: Lane, adoption: Adoption) -> tuple[Table, Seque
 
 
 def _is_older(table: Table, lane: Lane) -> bool:
-    return bool(converted(table, lane)) or not table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id"))
+    has_status = table.column(lane, "status") is not None
+    is_unique = table.has_unique(theirs(lane, "app_code"), theirs(lane, "event_id"))
+    return bool(converted(table, lane)) or not has_status or not is_unique
 
 
 def _steps(table: Table, lane: Lane, server: Server, facts: Facts | None) -> Iterator[Step]:

@@ -19,6 +19,7 @@ from outboxd.store.migrations import (
     refuse_newer,
     statement,
     theirs,
+    without_status,
 )
 
 OLDEST = (3, 35, 0)
@@ -130,8 +131,9 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
     check_library()
     connection.begin()
     try:
-        make_beside(connection)
-        said = [_init_lane(connection, lane) for lane in lanes]
+        said = [*make_beside(connection, missing_bookkeeping(connection))]
+        for lane in lanes:
+            said += _init_lane(connection, lane)
     except BaseException:
         connection.rollback()
         raise
@@ -140,16 +142,23 @@ def init_sqlite(connection: Connection, lanes: Sequence[Lane], report: Callable[
         report(line)
 
 
-def _init_lane(connection: Connection, lane: Lane) -> str:
+def _init_lane(connection: Connection, lane: Lane) -> Iterator[str]:
+    """What is told of it, line by line."""
     known = version_of(connection, lane)
     refuse_newer(lane, known)
-    is_new = not columns_of(connection, lane.name)
+    found = columns_of(connection, lane.name)
     steps = list(_steps(connection, lane))
+    if found and theirs(lane, "status").lower() not in found:
+        table = statements.quoted(lane.name, "sqlite")
+        rows = int(connection.query(f"SELECT COUNT(*) FROM {table}")[0][0])
+        if rows:
+            yield without_status(lane, rows)
     for sql in steps:
         connection.execute(sql)
     if known != VERSION:
         connection.execute(load("sqlite")["write_version"], {"lane": lane.name, "version": VERSION})
     connection.execute(load("sqlite")["write_lane"], {"lane": lane.name})
     if known == VERSION and not steps:
-        return f"{lane.name}: nothing to do, it has version {VERSION}"
-    return f"{lane.name}: {'created' if is_new else 'migrated'}, it has version {VERSION}"
+        yield f"{lane.name}: nothing to do, it has version {VERSION}"
+    else:
+        yield f"{lane.name}: {'migrated' if found else 'created'}, it has version {VERSION}"

@@ -13,6 +13,7 @@ from outboxd.schedule.rules import LIMITS, BadJob, NewJob, NoSuchJob, TooMany
 from outboxd.store import connect
 from outboxd.store.connection import Connection
 from outboxd.store.migrate import create_missing, init_db, print_sql
+from outboxd.store.migrations import FIRST_JOBS
 from tests.services.wait import let_pass
 
 CRON, BAD_CRON = "0 30 2 * * *", "30 2 * * *"
@@ -226,6 +227,7 @@ def test_the_first_jobs_are_there_from_the_start_and_do_not_come_back(database: 
         ("LogClean", "LogClean", "0 30 2 * * *"),
         ("OutboxClean", "OutboxClean", "0 0 3 * * *"),
     ]
+    assert tuple(job.name for job in found) == FIRST_JOBS, "what init-db tells of"
     assert {(job.status, job.execute_policy) for job in found} == {(JobStatus.RUNNING, Policy.SINGLE)}
     assert all(job.created_at_ms > 1_700_000_000_000 for job in found)
     for job in found:

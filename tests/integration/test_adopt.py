@@ -100,7 +100,9 @@ def test_rows_that_were_published_elsewhere_are_not_published_again(table: Table
         table.insert()
     said = table.cli("init-db", "--adopt", "--existing", "delivered").ok()
     assert "4,500 rows are delivered" in said
-    assert "all of its rows are pending" not in said
+    assert "are pending and will be published" not in said
+    assert "room_outbox: a table of another make with 4,500 rows" in said.splitlines()
+    assert "older" not in said, "no worker of ours was ever at it, and nobody can say what its rows are"
     new = table.insert()
     table.relay()
     assert set(table.received()) == {new}
@@ -177,6 +179,32 @@ def test_columns_of_ours_may_be_named_otherwise_and_are_made_under_that_name(tab
     table.relay()
     assert table.received() == {"u1": b"text"}
     assert table.run("SELECT status, relay_status FROM room_outbox") == [("x", "delivered")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("INT NOT NULL DEFAULT 7", "which cannot become our status, name ours otherwise"),
+        ("VARCHAR(9) NOT NULL DEFAULT 'new'", "status holds 'new' (1 rows): set these rows to"),
+    ],
+)
+def test_a_status_of_another_meaning_is_refused_with_what_to_do(table: Table, kind: str, why: str) -> None:
+    """Doing what is said is all: the table is taken over, and its status is left alone."""
+    table.run(DEBEZIUM.format(id="CHAR(36)"))
+    table.run(f"ALTER TABLE room_outbox ADD COLUMN status {kind}")
+    event_id = table.insert()
+    refused = table.cli("init-db", "--adopt", "--existing", "pending")
+    assert refused.status == 1
+    assert why in refused.err
+    assert "under `columns`, e.g. `status: relay_status`, and use `init-db --adopt`" in refused.err
+    table.configure({**COLUMNS, "status": "relay_status"})
+    shown = table.cli("check").out
+    assert "has no column outboxd_id, " in shown
+    assert "run `outboxd init-db`, with `--adopt` where the table is of another make" in shown
+    table.cli("init-db", "--adopt", "--existing", "pending").ok()
+    assert table.cli("check").status == 0
+    table.relay()
+    assert set(table.received()) == {event_id}
 
 
 def test_an_adopted_table_may_be_ordered(table: Table) -> None:

@@ -49,7 +49,28 @@ def test_an_event_that_was_never_seen(cli: Cli, table: Table) -> None:
     assert (shown.status, shown.err) == (1, "")
     assert "event nothing was never seen in room_outbox" in shown.out
     assert "did not commit" in shown.out
+    assert "; or, in " not in shown.out, "nothing is thrown away here"
     assert cli("explain", "nothing", "--json").json == {"event_id": "nothing", "lanes": ["room_outbox"], "events": []}
+
+
+def test_an_event_that_is_nowhere_may_have_been_thrown_away(tmp_path: Path, cli: Cli, sqlite_url: str) -> None:
+    """Each way to go that a lane's configuration has is named, with its key; of this lane alone if one is asked for."""
+    lanes: dict[str, dict[str, Any]] = {
+        "display": {"stale_discard_after": "30s", "cleanup_interval": "1m", "cleanup_terminal_after": "1h"},
+        "audit": {"retention": "168h"},
+        "plain": {"retention": "-1h", "cleanup_active_after": "1h"},
+    }
+    write_config(tmp_path / "outbox.yaml", sqlite_url, PUBLISHERS, lanes=lanes)
+    cli("init-db").ok()
+    audit = "in audit, it was delivered and deleted 7 d later (retention)"
+    display = (
+        "in display, it was discarded, older than 30 s when its turn came (stale_discard_after) "
+        "or it was cleaned up at an age of 1 h (cleanup_terminal_after)"
+    )
+    said = cli("explain", "nothing").out
+    assert (audit in said, display in said, "in plain, " in said) == (True, True, False)
+    said = cli("explain", "nothing", "--lane", "audit").out
+    assert (audit in said, display in said) == (True, False)
 
 
 def test_a_fresh_event_waits_behind_others(cli: Cli, table: Table) -> None:

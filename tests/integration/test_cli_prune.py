@@ -66,6 +66,27 @@ def test_an_age_that_is_none_is_refused(cli: Cli, age: str) -> None:
     assert (shown.status, "is no duration" in shown.err) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("age", "why"),
+    [
+        ("0s", "'0s' is not above zero: write"), ("0d", "is not above zero"), ("0.1ms", "is not above zero"),
+        ("99999999d", "'99999999d' is too long: 999999d at most"), ("99999999999h", "is too long"),
+    ],
+)  # fmt: skip
+def test_an_age_of_nothing_is_not_taken_for_the_lane_s_retention(cli: Cli, table: Table, age: str, why: str) -> None:
+    """Nothing is deleted by an age that somebody else has set; one that is too long is not told to be misspelt."""
+    shown = cli("prune", LANE, "--older-than", age, "--yes")
+    assert (shown.status, why in shown.err) == (2, True)
+    assert sum(table.by_status().values()) == 10
+
+
+@pytest.mark.usefixtures("table")
+def test_an_age_may_have_decimals_as_in_the_configuration(cli: Cli) -> None:
+    """Days, too: 0.02 d are 28 min 48 s."""
+    assert "would delete 7 rows" in cli("prune", LANE, "--older-than", "0.02d", "--dry-run").ok()
+    assert "would delete 4 rows" in cli("prune", LANE, "--older-than", "0.75h", "--dry-run").ok()
+
+
 def test_it_asks_first(cli: Cli, table: Table) -> None:
     """Where nobody can answer, nothing is done."""
     shown = cli("prune", LANE)

@@ -78,7 +78,7 @@ def test_what_is_no_time_is_refused_with_how_to_write_one(text: str) -> None:
         read_when(text)
 
 
-@pytest.mark.parametrize(("text", "ms"), [(None, 0), ("10m", 600_000), ("1d", 86_400_000), ("1h30m", 5_400_000)])
+@pytest.mark.parametrize(("text", "ms"), [(None, 0), ("10m", 600_000), ("1.5d", 129_600_000), ("1d0.5h", 88_200_000)])
 def test_a_delay_is_read_in_milliseconds(text: str | None, ms: int) -> None:
     assert values.read_duration(CONTEXT, PARAMETER, text) == ms
 
@@ -87,6 +87,15 @@ def test_a_delay_is_read_in_milliseconds(text: str | None, ms: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="is no duration: write"):
         values.read_duration(CONTEXT, PARAMETER, text)
+
+
+@pytest.mark.parametrize("text", ["1000000d", "99999999d", "999999d1h", "99999999999h"])
+def test_a_duration_or_a_time_that_is_too_long_is_told_to_be(text: str) -> None:
+    """It is written well, so how to write one would help nobody."""
+    with pytest.raises(click.BadParameter, match="is too long: 999999d at most"):
+        values.read_duration(CONTEXT, PARAMETER, text)
+    with pytest.raises(click.BadParameter, match="is too long ago: 999999d at most"):
+        read_when(text)
 
 
 @pytest.mark.parametrize(("text", "rate"), [(None, None), ("10", 10.0), ("0.001", 0.001), ("1e6", 1_000_000.0)])

@@ -262,3 +262,12 @@ def test_the_configuration_for_tencent_takes_its_secrets_from_files(tmp_path: Pa
     assert (config.bridge.enabled, config.bridge.source, config.bridge.publisher) == (True, "rocketmq", "im")
     assert config.lanes["room_outbox"].publish_mode == "mq"
     assert isinstance(config.publishers["rocket_launch"], schema.RocketLaunch)
+
+
+def test_where_less_than_zero_may_be_written_what_it_means_is_said() -> None:
+    """The same as `0s`: a lane that turns off what all lanes have."""
+    below = [name for name, key in lanes.KEYS.items() if key.low is not None and key.low < 0]
+    assert "retention" in below
+    for name in below:
+        (row,) = re.findall(rf"^\| `outbox_worker\.{name}` .*$", DOCUMENT, re.MULTILINE)
+        assert "`0s`, or below: " in row, name

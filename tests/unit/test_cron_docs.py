@@ -1,6 +1,7 @@
 """docs/jobs.md says what cron expressions do."""
 
 import re
+from dataclasses import replace
 from datetime import UTC
 from itertools import pairwise
 from pathlib import Path
@@ -74,3 +75,14 @@ def test_what_is_said_to_be_refused_is(expression: str) -> None:
     with pytest.raises(CronError):
         parse(expression)
     parse("0 0 2 * * Fri,Sat,Sun,Mon")
+
+
+def test_what_the_program_advises_to_go_round_is_what_the_page_does() -> None:
+    """And both ways to write it that the page has mean the same."""
+    with pytest.raises(CronError) as refused:
+        parse("0 0 2 * * Fri-Mon")
+    (advice,) = re.findall(r"write (\S+) to go round", str(refused.value))
+    (first, second) = re.findall(r"\(`Fri-Mon`; write `(\S+)` or `(\S+)`\)", DOCUMENT)[0]
+    assert first == advice
+    both = [replace(parse(f"0 0 2 * * {days}"), expression="") for days in (first, second)]
+    assert both[0] == both[1]

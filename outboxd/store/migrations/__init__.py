@@ -1,7 +1,7 @@
 """The tables as they are today, one .sql file per dialect, and how their statements and column definitions are read."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 
@@ -25,6 +25,8 @@ BOOKKEEPING = {
 }
 """Tables beside the lanes, by the names of their statements."""
 
+FIRST_JOBS = ("LogClean", "OutboxClean")
+
 ORDER_STATEMENTS = ("partition_column", "partition_index", "write_partitions")
 """What an ordered lane needs beside its table, in this order."""
 
@@ -47,12 +49,16 @@ def first_jobs(dialect: str) -> str:
     return load(dialect)["write_jobs"].replace("{now}", statements.NOW[dialect])
 
 
-def make_beside(connection: Connection) -> None:
-    """Make what is missing beside the lanes."""
-    for name in BOOKKEEPING:
+def make_beside(connection: Connection, missing: Collection[str]) -> Iterator[str]:
+    """Make what is missing beside the lanes; a line for a person after each. missing: tables, by the names of their
+    statements.
+    """
+    for name in missing:
         connection.execute(load(connection.dialect)[name])
+        yield f"{BOOKKEEPING[name]}: created"
     if not _has_jobs(connection):
         connection.execute(first_jobs(connection.dialect))
+        yield f"{JOB_TABLE}: the jobs {' and '.join(FIRST_JOBS)} were added"
 
 
 def plan_beside(connection: Connection, missing: Collection[str]) -> list[str]:
@@ -88,6 +94,11 @@ def definition(ours: str, dialect: str, lane: Lane) -> str:
     text = found[1].replace("({now})", NO_EXPRESSION_DEFAULT).replace("{now}", NO_EXPRESSION_DEFAULT)
     text = statements.render(text, dialect, lane.name, lane.columns)
     return f"{statements.quoted(theirs(lane, ours), dialect)} {text}"
+
+
+def without_status(lane: Lane, rows: int) -> str:
+    """For a person: what becomes of the rows that stand in a table which has no status."""
+    return f"{lane.name}: it has no status yet, so all of its {rows:,} rows are pending and will be published"
 
 
 def columns_for(lane: Lane) -> tuple[str, ...]:

@@ -62,6 +62,8 @@ def _lines(options: Options) -> Iterator[Line]:
     for warning in config.warnings:
         yield Line(WARNING, "configuration", warning)
     yield from _database(options, lanes)
+    if config.jobs.enabled:  # before publishers are asked, whose libraries start threads: it forks
+        yield _tried("jobs.handlers", partial(job_handlers.look, config.jobs))
     used = dict.fromkeys(name for lane in lanes for name in lane.publishers)
     for name in used:
         timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.publishers)
@@ -74,8 +76,6 @@ def _lines(options: Options) -> Iterator[Line]:
             used[name] = None
             yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], CHECK_S))
         yield _tried("bridge", partial(bridge.look, config))
-    if config.jobs.enabled:
-        yield _tried("jobs.handlers", partial(job_handlers.look, config.jobs))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")
     yield from _admin(config)

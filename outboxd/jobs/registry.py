@@ -88,15 +88,17 @@ def registered() -> Mapping[str, Handler]:
     return _registered
 
 
-def load_handlers(modules: Sequence[str]) -> tuple[str, ...]:
+def load_handlers(modules: Sequence[str], about_to: Callable[[str], None] | None = None) -> tuple[str, ...]:
     """Import the built-in handlers, then these modules; the names there are then, sorted. Only where jobs run: modules
-    may do anything while they are imported.
+    may do anything while they are imported. about_to: told of each module before it is imported.
 
     Raises HandlerError with everything that is wrong, a part for each module.
     """
     importlib.import_module(BUILT_IN)
     problems = []
     for module in modules:
+        if about_to is not None:
+            about_to(module)
         try:
             importlib.import_module(module)
         except HandlerError as error:

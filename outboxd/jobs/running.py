@@ -27,6 +27,7 @@ MOST_AT_ONCE = 256
 MOST_OF_A_JOB = 32
 
 GOES_ON = "the last run goes on"
+STILL_WAITS = "the last tick still waits for the database or for the job's lock"
 LOCKED = "another run has the job's lock"
 FULL = "as many runs go on as may"
 ENDS = "the daemon is about to end"

@@ -62,12 +62,14 @@ Handler = Callable[[Context, str], str | None]
 _registered: dict[str, Handler] = {}
 
 
-def handler(name: str) -> Callable[[Handler], Handler]:
+def handler(name: object) -> Callable[[Handler], Handler]:
     """Register the function below under the name, which jobs have as their `url`.
 
     Names begin with a letter or _, go on with letters, digits and _ . -, and have at most 64 characters. Raises
     HandlerError for another one, for one that is registered already, and for what returns before its work is done.
     """
+    if not isinstance(name, str):  # of an application, which nobody has checked
+        raise HandlerError('a handler needs a name: write @outboxd.jobs.handler("Name")')
     if _NAME.fullmatch(name) is None:
         rule = "write a letter or _, then letters, digits and _ . -, at most 64 characters"
         raise HandlerError(f"{clip(name, 80)!r} cannot name a handler: {rule}")

@@ -49,7 +49,8 @@ def node(config: Config, *ends: End) -> Iterator[None]:
         with closing(connect(config.database)) as connection:
             for status, message, exception, *took_ms in ends:
                 rows = wait_for(lambda: connection.query(ASKED_FOR), WAIT_S, "a run to be asked for")
-                now = {"id": rows[0][0], "is": status, "message": message, "exception": exception, "took": [*took_ms, 1500][0]}
+                now = {"id": rows[0][0], "is": status, "message": message, "exception": exception}
+                now["took"] = took_ms[0] if took_ms else 1500
                 begun = "status = 'running', node_id = 'n1', started_at_ms = 5"
                 connection.execute(f"UPDATE outboxd_job_log SET {begun} WHERE id = :id", now)
                 ended = "status = :is, message = :message, exception = :exception, duration_ms = :took"

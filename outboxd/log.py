@@ -71,6 +71,7 @@ JOB_RUNS_FULL = "job_runs_full"
 JOB_INTERRUPTED = "job_interrupted"
 JOB_LOCK_LOCAL = "job_lock_local"
 JOB_LOCK_LOST = "job_lock_lost"
+JOB_LOCK_FOREIGN = "job_lock_foreign"
 JOB_LOCKS_UNAVAILABLE = "job_locks_unavailable"
 JOB_LOCKS_AVAILABLE = "job_locks_available"
 JOB_LINES_LOST = "job_lines_lost"
@@ -152,7 +153,9 @@ EVENTS: Mapping[str, str] = {
     JOB_LOCK_LOCAL: "without `redis.url` the locks of jobs hold for this node only: jobs that may not overlap must run "
     "on one node",
     JOB_LOCK_LOST: "a run lost its lock while it went on, so that another one may begin beside it",
-    JOB_LOCKS_UNAVAILABLE: "Redis is away: ticks of jobs that need a lock are skipped",
+    JOB_LOCK_FOREIGN: "a job's lock is held by something that is no run of this database, what to do is in `error`; "
+    "said once for each reason",
+    JOB_LOCKS_UNAVAILABLE: "Redis is away, or refuses locks: ticks of jobs that need a lock are skipped",
     JOB_LOCKS_AVAILABLE: "Redis answers again, and jobs get their locks",
     JOB_LINES_LOST: "`count` lines of the job log were lost: the database was away for long, or refused them",
     HANDLERS_REFUSED: "a module of `jobs.handlers` cannot be used; the text says what to do",

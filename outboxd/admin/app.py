@@ -152,7 +152,8 @@ def _as_refused(error: Exception) -> Refused | None:
         case StoreConflict():
             return Refused(409, f"something holds a lock on the table: {error}", "ask again")
         case StoreRefused():
-            return Refused(500, f"the database refuses: {error}", "see `Rights on MySQL` in docs/operations.md")
+            todo = "run `outboxd init-db`" if "outboxd init-db" in str(error) else _RIGHTS
+            return Refused(500, f"the database refuses: {error}", todo)
         case JobError():
             status = 404 if isinstance(error, NoSuchJob) else 409 if isinstance(error, TooMany) else 400
             return Refused(status, error.what, error.todo.replace("`outboxd jobs list`", "GET /api/job/list"))
@@ -164,6 +165,7 @@ def _as_refused(error: Exception) -> Refused | None:
     return None
 
 
+_RIGHTS = "see `Rights on MySQL` in docs/operations.md"
 _PLAIN = {
     404: ("there is nothing here", "see `The admin API` in docs/operations.md for what there is"),
     405: ("this method is not for this path", "see the header Allow"),

@@ -51,6 +51,7 @@ def of_query(query: str, known: Iterable[str]) -> Given:
 
 def of_body(body: bytes, content_type: str, known: Iterable[str]) -> Given:
     """The fields of a JSON object. Raises Refused."""
+    names = tuple(known)
     kind, _, rest = content_type.partition(";")
     if kind.strip().lower() != "application/json":
         raise Refused(415, "a change is a JSON object", "send it with `Content-Type: application/json`")
@@ -61,8 +62,9 @@ def of_body(body: bytes, content_type: str, known: Iterable[str]) -> Given:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise bad(f"the body is no JSON that can be read: {clip(str(error), _SHOWN_CHARACTERS)}") from None
     if not isinstance(given, dict):
-        raise bad("the body is JSON, but no object", 'write {"event_id": "..."} or the like')
-    return _known(given, known)
+        todo = f'write {{"{names[0]}": ...}} or the like' if names else "write {}, or send no body"
+        raise bad("the body is JSON, but no object", todo)
+    return _known(given, names)
 
 
 def _known(given: Given, known: Iterable[str]) -> Given:
@@ -96,7 +98,8 @@ def whole(given: Given, name: str, most: int, least: int = 1) -> int | None:
         value = int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and least <= value <= most):
         return value
-    raise bad(f"{name} is no whole number from {least:,} to {most:,}")
+    todo = f"write {least} or {most}" if most == least + 1 else _DOCUMENTED
+    raise bad(f"{name} is no whole number from {least:,} to {most:,}", todo)
 
 
 def when(given: Given, name: str) -> words.When | None:

@@ -24,6 +24,7 @@ USUAL_LIMIT = 50
 
 _ID = re.compile(r"[0-9]{1,19}")
 _FIELDS = tuple(telling.FIELDS)
+_NUMBERS = {"executePolicy": (1, 3), "isSync": (0, 1)}
 
 Change = Callable[[Connection, int], Job]
 
@@ -140,8 +141,10 @@ def _written(given: Given) -> dict[str, object]:
     """What is given of a job, by the names of rules.NewJob."""
     found: dict[str, object] = {}
     for name, field in telling.FIELDS.items():
-        if name in ("executePolicy", "isSync"):
-            value: object = _number(given, name, 0, 3)
+        if name in _NUMBERS:
+            value: object = given.get(name)
+            if type(value) is not int:  # of a number, the rules know what each means
+                value = _number(given, name, *_NUMBERS[name])
         else:
             value = fields.text(given, name)
         if value is not None:

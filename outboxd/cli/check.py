@@ -62,6 +62,10 @@ def _lines(options: Options) -> Iterator[Line]:
     for warning in config.warnings:
         yield Line(WARNING, "configuration", warning)
     yield from _database(options, lanes)
+    if config.jobs.enabled:  # before publishers are asked, whose libraries start threads: it forks
+        yield _tried("jobs.handlers", partial(job_handlers.look, config.jobs))
+    if config.jobs.enabled and config.redis.url is not None:
+        yield _tried("jobs locks", partial(check_jobs.try_to_lock, config))
     used = dict.fromkeys(name for lane in lanes for name in lane.publishers)
     for name in used:
         timeout_s = max(lane.publish_timeout_s for lane in lanes if name in lane.publishers)
@@ -74,8 +78,6 @@ def _lines(options: Options) -> Iterator[Line]:
             used[name] = None
             yield _tried(f"publisher {name}", partial(publishers.check, config.publishers[name], CHECK_S))
         yield _tried("bridge", partial(bridge.look, config))
-    if config.jobs.enabled:
-        yield _tried("jobs.handlers", partial(job_handlers.look, config.jobs))
     for name in sorted(config.publishers.keys() - used):
         yield Line(OK, f"publisher {name}", "not looked at: no enabled lane uses it")
     yield from _admin(config)
@@ -98,15 +100,18 @@ def _database(options: Options, lanes: list[Lane]) -> Iterator[Line]:
             yield Line(OK, "database", f"{where} answers ({getattr(connection, 'version', connection.dialect)})")
             for lane in lanes:
                 yield _tried(f"table {lane.name}", partial(_verified, connection, lane))
-            yield _jobs(connection, options.config.jobs.enabled)
+            yield _jobs(connection, options.config)
     except OutboxdError as error:
         yield Line(FAILED, "database", str(error))
 
 
-def _jobs(connection: Connection, runs_here: bool) -> Line:
+def _jobs(connection: Connection, config: Config) -> Line:
     """Where this node runs no job, what is missing is a warning."""
+    runs_here = config.jobs.enabled
     try:
         text, problems = check_jobs.look(connection)
+        if runs_here:
+            check_jobs.try_to_run(connection, config.lanes.values())
     except OutboxdError as error:
         return Line(FAILED if runs_here else WARNING, "jobs", str(error))
     text += "" if runs_here else ", none on this node (jobs.enabled)"

@@ -95,7 +95,20 @@ def show_(options: Options, job_id: int, wants_json: bool) -> None:
         show.table(_RUN_TITLES, [_run_row(run) for run in runs], _RUN_NUMBERS)
 
 
-@click.command("next", cls=Command)
+class _Next(Command):
+    """A command whose argument may look like an option: every field of an expression may be wrong in that way."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities or error.option_name[1:2].isalpha() or error.option_name.startswith("--"):
+                raise
+            hint = "put -- before an expression that begins with -"
+            raise click.UsageError(f"{error.format_message()} {hint}: outboxd jobs next -- EXPRESSION", ctx) from None
+
+
+@click.command("next", cls=_Next)
 @click.argument("what", metavar="ID|EXPRESSION")
 @click.option("--count", type=click.IntRange(1, MOST_NEXT), default=telling.NEXT, metavar="N", help="So many (5).")
 @click.option("--json", "wants_json", is_flag=True, help="Print them as JSON.")
@@ -184,9 +197,8 @@ _RUN_NUMBERS = ("run", "job")
 
 
 def _run_row(run: Run) -> tuple[str, ...]:
-    took = "-"
-    if run.started_at_ms and run.status not in (RunStatus.REQUESTED, RunStatus.RUNNING):
-        took = words.lasting(run.duration_ms)
+    took_ms = telling.took_ms(run)
+    took = "-" if took_ms is None else words.lasting(took_ms)
     says = run.exception or run.message
     names = (run.triggered_by, run.node_id or "-")
     return (str(run.id), str(run.job_id), run.name, words.moment(run.fire_at_ms), run.status.value, took, *names, says)

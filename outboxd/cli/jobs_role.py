@@ -24,7 +24,7 @@ def jobs_roles(config: Config, folder: str | None) -> list[Role]:
             config.lanes,
             config.node_id,
             lambda: connect(config.database),
-            lambda: open_lock(config.redis.url),
+            lambda: open_lock(config.redis.url, config.database),
             folder,
         )
 

@@ -74,7 +74,8 @@ def _ended(job: Job, run_id: int, found: Run | None, timeout_ms: int) -> str:
     if found.status is RunStatus.RUNNING:
         return f"{what} still goes on at {found.node_id} after {words.lasting(timeout_ms)}: `outboxd jobs log {job.id}`"
     says = ": ".join(text for text in (found.exception, found.message) if text)
-    took = f" after {words.lasting(found.duration_ms)}" if found.started_at_ms else ""
+    took_ms = telling.took_ms(found)
+    took = "" if took_ms is None else f" after {words.lasting(took_ms)}"
     where = f" at {found.node_id}" if found.node_id else ""
     return f"{what} {_PAST[found.status]}{where}{took}" + (f": {says}" if says else "")
 

@@ -45,7 +45,8 @@ def preflight(config: Config, lanes: Sequence[Lane]) -> Preflight:
 
 def limit_s(config: Config) -> float:
     """How long the look may take."""
-    return config.database.connect_timeout_s + 4 * config.database.statement_timeout_s + MARGIN_S
+    handlers_s = job_handlers.LIMIT_S if config.jobs.enabled else 0.0  # which has a limit of its own, that refuses
+    return config.database.connect_timeout_s + 4 * config.database.statement_timeout_s + handlers_s + MARGIN_S
 
 
 def run_in_child(work: Callable[[], str], limit_s: float) -> Preflight:

@@ -47,7 +47,7 @@ class Holds:
 
     def take(self, job_id: int, on_lost: Callable[[str], None]) -> Hold | None:
         """None: another run has it. Raises LockUnavailable."""
-        now_s, token = time.monotonic(), secrets.token_hex(16)
+        now_s, token = time.monotonic(), self._lock.mark + secrets.token_hex(16)
         until_s = now_s + self._lock.held_for_s
         try:
             if not self._lock.take(job_id, token):
@@ -60,6 +60,13 @@ class Holds:
             self._held.add(hold)
             self._changed.notify()
         return hold
+
+    def stranger(self, job_id: int) -> str:
+        """As JobLock.stranger; "" also where nobody can tell just now. Never raises."""
+        try:
+            return self._lock.stranger(job_id)
+        except LockUnavailable:
+            return ""
 
     def give_back(self, hold: Hold, after_s: float = 0.0) -> None:
         """The run has ended; after_s: or will have by then. Never raises."""

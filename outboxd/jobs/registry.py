@@ -62,12 +62,14 @@ Handler = Callable[[Context, str], str | None]
 _registered: dict[str, Handler] = {}
 
 
-def handler(name: str) -> Callable[[Handler], Handler]:
+def handler(name: object) -> Callable[[Handler], Handler]:
     """Register the function below under the name, which jobs have as their `url`.
 
     Names begin with a letter or _, go on with letters, digits and _ . -, and have at most 64 characters. Raises
     HandlerError for another one, for one that is registered already, and for what returns before its work is done.
     """
+    if not isinstance(name, str):  # of an application, which nobody has checked
+        raise HandlerError('a handler needs a name: write @outboxd.jobs.handler("Name")')
     if _NAME.fullmatch(name) is None:
         rule = "write a letter or _, then letters, digits and _ . -, at most 64 characters"
         raise HandlerError(f"{clip(name, 80)!r} cannot name a handler: {rule}")
@@ -88,15 +90,17 @@ def registered() -> Mapping[str, Handler]:
     return _registered
 
 
-def load_handlers(modules: Sequence[str]) -> tuple[str, ...]:
+def load_handlers(modules: Sequence[str], about_to: Callable[[str], None] | None = None) -> tuple[str, ...]:
     """Import the built-in handlers, then these modules; the names there are then, sorted. Only where jobs run: modules
-    may do anything while they are imported.
+    may do anything while they are imported. about_to: told of each module before it is imported.
 
     Raises HandlerError with everything that is wrong, a part for each module.
     """
     importlib.import_module(BUILT_IN)
     problems = []
     for module in modules:
+        if about_to is not None:
+            about_to(module)
         try:
             importlib.import_module(module)
         except HandlerError as error:

@@ -16,6 +16,7 @@ class Report:
         self._failing: set[int] = set()
         self._refused: dict[int, str] = {}
         self._is_lockless = False
+        self._strangers: set[str] = set()
         self._was_full = False
 
     def mounted(self, job: Job, is_new: bool) -> None:
@@ -73,6 +74,14 @@ class Report:
     def lock_lost(self, job: Job, why: str) -> None:
         """While a run held it."""
         log.warning(log.JOB_LOCK_LOST, job_id=job.id, job=job.name, error=why)
+
+    def lock_foreign(self, job: Job, why: str) -> None:
+        """No run of this database has it: said once for each reason."""
+        with self._mutex:
+            is_new = why not in self._strangers
+            self._strangers.add(why)
+        if is_new:
+            log.warning(log.JOB_LOCK_FOREIGN, job_id=job.id, job=job.name, error=why)
 
     def locks_away(self, error: str) -> None:
         """Redis cannot be asked: said once."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from outboxd.jobs.report import Report
-from outboxd.jobs.running import FULL, GOES_ON, MOST_AT_ONCE, MOST_OF_A_JOB, Running, Runs
+from outboxd.jobs.running import FULL, GOES_ON, MOST_AT_ONCE, MOST_OF_A_JOB, STILL_WAITS, Running, Runs
 from outboxd.schedule.records import Job
 
 
@@ -76,7 +76,7 @@ class Runner:
         self._runs, self._crew = runs, crew
         self._changed = threading.Condition()
         self._ticks: deque[tuple[Job, int, float]] = deque()
-        self._is_busy = False
+        self._is_busy = self._is_running = False
         self._is_closed = False
         threads.start(f"job {job.name}", self._work)
 
@@ -89,7 +89,7 @@ class Runner:
     def fire(self, job: Job, tick_s: int, late_s: float) -> None:
         """A tick of the job as it is now. late_s: after that it is too late to begin."""
         if job.is_sync and not self.is_idle:
-            self._runs.skip(job, tick_s, GOES_ON)
+            self._runs.skip(job, tick_s, GOES_ON if self._is_running else STILL_WAITS)
         elif not job.is_sync and not self._crew.take_place(job.id):
             self._runs.skip(job, tick_s, FULL)
         else:
@@ -106,7 +106,7 @@ class Runner:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._is_busy = False
+                self._is_busy = self._is_running = False
                 while not self._ticks:
                     if self._is_closed:
                         return
@@ -119,6 +119,7 @@ class Runner:
             else:
                 running = self._runs.begin(job, tick_s)
             if job.is_sync and running is not None:
+                self._is_running = True
                 self._runs.carry_out(running)
             elif running is not None:
                 self._crew.run(job, partial(_itself, running))

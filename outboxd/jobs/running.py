@@ -27,6 +27,7 @@ MOST_AT_ONCE = 256
 MOST_OF_A_JOB = 32
 
 GOES_ON = "the last run goes on"
+STILL_WAITS = "the last tick still waits for the database or for the job's lock"
 LOCKED = "another run has the job's lock"
 FULL = "as many runs go on as may"
 ENDS = "the daemon is about to end"
@@ -133,11 +134,14 @@ class Runs:
             running.hold = self._holds.take(line.job.id, lost)
         except LockUnavailable as error:
             self._report.locks_away(str(error))
-            self._skip(line, f"the lock cannot be had, Redis gave no answer: {error}")
+            self._skip(line, f"the lock cannot be had, {error}")
             return False
         self._report.locks_there()
         if running.hold is None:
-            self._skip(line, LOCKED)
+            stranger = self._holds.stranger(line.job.id)
+            if stranger:
+                self._report.lock_foreign(line.job, stranger)
+            self._skip(line, stranger or LOCKED)
         return running.hold is not None
 
     def carry_out(self, running: Running) -> None:

@@ -9,6 +9,8 @@ from outboxd.store import statements
 from outboxd.store.connection import Connection, Row
 from outboxd.store.lists import among, chunks
 
+NO_DELETE = "DELETE FROM outboxd_job_log WHERE id = 0"
+"""Primary key. No row has it: is there the right to delete?"""
 BATCH_ROWS = 5_000
 """Of one transaction."""
 MOST_CONFLICTS = 20

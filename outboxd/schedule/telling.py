@@ -66,8 +66,14 @@ def list_document(page: Page) -> dict[str, object]:
     return {"count": page.count, "jobs": jobs, "nextAfterId": page.next_after_id}
 
 
+def took_ms(run: Run) -> int | None:
+    """How long a run took; None where it has not ended, never began, or was cut off before anybody could tell."""
+    if run.status in (RunStatus.REQUESTED, RunStatus.RUNNING) or not run.started_at_ms:
+        return None
+    return None if run.status is RunStatus.INTERRUPTED and not run.duration_ms else run.duration_ms
+
+
 def run_document(run: Run) -> dict[str, object]:
-    is_over = run.status not in (RunStatus.REQUESTED, RunStatus.RUNNING)
     return {
         "id": run.id,
         "jobId": run.job_id,
@@ -77,7 +83,7 @@ def run_document(run: Run) -> dict[str, object]:
         "trigger": run.triggered_by,
         "nodeId": run.node_id or None,
         "startedAt": run.started_at_ms or None,
-        "durationMs": run.duration_ms if is_over and run.started_at_ms else None,
+        "durationMs": took_ms(run),
         "message": run.message,
         "exception": run.exception,
     }

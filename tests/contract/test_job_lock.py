@@ -6,12 +6,14 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from redis import Redis
 
+from outboxd.config.schema import Database
 from outboxd.errors import LockUnavailable
-from outboxd.jobs.lock import JobLock, MemoryLock, RedisLock, open_lock
+from outboxd.jobs.lock import OTHER_DATABASE, JobLock, MemoryLock, RedisLock, mark_of, open_lock
 from tests.services.daemon import ROOT
 from tests.services.job_locks import close_locks, redis_lock
 from tests.services.redis_server import RedisServer, client
@@ -188,7 +190,7 @@ def test_the_rights_that_the_documents_name_are_enough(own_redis: RedisServer, j
     with closing(client(own_redis.url)) as admin:
         admin.execute_command("ACL", "SETUSER", "limited", "on", ">limited-word", "resetchannels", "-@all", "+hello")
         url = own_redis.url.replace("redis://", "redis://limited:limited-word@")
-        with pytest.raises(LockUnavailable, match="NoPermission"):
+        with pytest.raises(LockUnavailable, match=r"Redis refused it: .*needs ~job:lock:\*"):
             redis_lock(url).take(job_id, "a")
         admin.execute_command("ACL", "SETUSER", "limited", *shlex.split(rights))
     lock = redis_lock(url)
@@ -200,5 +202,43 @@ def test_the_rights_that_the_documents_name_are_enough(own_redis: RedisServer, j
 
 
 def test_where_it_is_kept_is_chosen_by_the_configuration(redis_server: str) -> None:
-    assert isinstance(open_lock(None), MemoryLock)
-    assert isinstance(open_lock(redis_server), RedisLock)
+    assert isinstance(open_lock(None, Database()), MemoryLock)
+    assert isinstance(open_lock(redis_server, Database()), RedisLock)
+
+
+# Who has it, if it is no run of this database.
+
+
+def test_one_that_a_run_of_another_database_has_is_told_apart(redis_server: str, job_id: int) -> None:
+    """The key says nothing of the database, its value does. What another node of the same one has is no stranger's."""
+    here, beside, there = (redis_lock(redis_server, mark=mark) for mark in ("shop:", "shop:", "staging:"))
+    assert here.stranger(job_id) == "", "nobody has it"
+    assert here.take(job_id, "shop:a")
+    assert not there.take(job_id, "staging:b")
+    assert there.stranger(job_id) == OTHER_DATABASE
+    assert beside.stranger(job_id) == ""
+
+
+def test_a_key_that_no_run_has_set_is_told_of(redis_server: str, redis: Redis, job_id: int) -> None:
+    """It would keep the job from running for ever."""
+    lock = redis_lock(redis_server, mark="shop:")
+    redis.set(f"job:lock:{job_id}", "by hand")
+    assert not lock.take(job_id, "shop:a")
+    assert f"DEL job:lock:{job_id}" in lock.stranger(job_id)
+    redis.delete(f"job:lock:{job_id}")
+    redis.rpush(f"job:lock:{job_id}", "a list")
+    assert not lock.take(job_id, "shop:a")
+    assert "is no lock" in lock.stranger(job_id)
+    assert not lock.renew(job_id, "shop:a")
+    assert not lock.free(job_id, "shop:a")
+    redis.delete(f"job:lock:{job_id}")
+    assert lock.take(job_id, "shop:a")
+
+
+def test_a_database_s_mark_is_the_same_on_all_nodes_and_another_for_another_one() -> None:
+    """Whoever logs in; and the address is not to be read in Redis."""
+    here = Database(scheme="mysql", host="db.internal", user="one", password="a-word", name="shop")
+    assert mark_of(here) == mark_of(replace(here, user="two", password=None))
+    others = [replace(here, name="staging"), replace(here, host="db2.internal"), replace(here, port=3307), Database()]
+    assert len({mark_of(database) for database in [here, *others]}) == 5
+    assert "internal" not in mark_of(here)

@@ -179,6 +179,9 @@ def test_the_log_is_filtered_and_paged(running: Running, jobs: Connection) -> No
     page = ok(running.owner.get("/api/job/log?limit=3"))
     assert page["nextBeforeId"] == every[2]["id"]
     assert runs(running, f"?limit=3&beforeId={page['nextBeforeId']}") == every[3:]
+    cut_off = "VALUES (8, 'n', 5, 5, 'interrupted', 'node', 5, 0)"
+    jobs.execute(f"{sql} {cut_off}")
+    assert [run["durationMs"] for run in runs(running, "?jobId=8")] == [None], "by a crash: nobody knows"
     assert every[0] == {
         "id": every[0]["id"], "jobId": 7, "name": "n", "fireAt": 1_700_000_003_000, "status": "failed",
         "trigger": "cron", "nodeId": "node", "startedAt": 1_700_000_003_000, "durationMs": 3, "message": "",

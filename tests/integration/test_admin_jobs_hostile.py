@@ -115,11 +115,11 @@ def test_what_is_hostile_is_text_and_nothing_else(running: Running, jobs: Connec
         ({**NEW, "url": "Hello World"}, 400, "no handler's name"),
         ({**NEW, "url": "1Hello"}, 400, "no handler's name"),
         ({**NEW, "executePolicy": 0}, 400, "the execute policy is 0"),
-        ({**NEW, "executePolicy": 4}, 400, "from 0 to 3"),
-        ({**NEW, "executePolicy": True}, 400, "no whole number"),
+        ({**NEW, "executePolicy": 4}, 400, "the execute policy is 4"),
+        ({**NEW, "executePolicy": True}, 400, "no whole number from 1 to 3"),
         ({**NEW, "executePolicy": 1.5}, 400, "no whole number"),
         ({**NEW, "isSync": 2}, 400, "synchronous is 2"),
-        ({**NEW, "isSync": True}, 400, "no whole number"),
+        ({**NEW, "isSync": True}, 400, "no whole number from 0 to 1"),
     ],
     ids=range(44),
 )
@@ -165,6 +165,14 @@ def test_a_change_with_a_body_is_json(running: Running, jobs: Connection) -> Non
     assert running.token.get("/api/job/delete").status == 405
 
 
+def test_what_is_to_be_done_is_of_the_job_api(running: Running, jobs: Connection) -> None:
+    """Not of another route."""
+    answer = running.token.ask("POST", "/api/job/add", b"[]", JSON)
+    assert (answer.status, answer.json["todo"]) == (400, 'write {"name": ...} or the like')
+    answer = running.token.ask("POST", "/api/job/add", json.dumps({**NEW, "isSync": "x"}).encode(), JSON)
+    assert (answer.status, answer.json["todo"]) == (400, "write 0 or 1")
+
+
 def test_tables_that_are_missing_are_told_with_what_to_do(running: Running, jobs: Connection) -> None:
     """A daemon that was upgraded without `init-db`. Last, after all the others; and no error in the log for it."""
     for table in ("outboxd_job", "outboxd_job_log"):
@@ -173,6 +181,7 @@ def test_tables_that_are_missing_are_told_with_what_to_do(running: Running, jobs
         for target in ("/api/job/list", "/api/job/info/1", "/api/job/log", "/api/job/runOnce/1"):
             refusal = running.token.get(target)
             assert (refusal.status, "run `outboxd init-db`" in refusal.error) == (500, True)
+            assert refusal.json["todo"] == "run `outboxd init-db`"
     finally:
         for table in ("outboxd_job", "outboxd_job_log"):
             jobs.execute(f"ALTER TABLE {table}_away RENAME TO {table}")

@@ -1,11 +1,12 @@
 """Handlers of jobs that cannot be used: `check` tells, and the daemon does not start."""
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.services.cli import Cli
-from tests.services.daemon import ROOT, write_config
+from tests.services.daemon import ROOT, Daemon, write_config
 from tests.services.job_modules import registering, write_module
 
 PUBLISHERS = {"console": {"type": "console"}}
@@ -61,3 +62,56 @@ def test_where_no_jobs_run_nothing_is_imported(cli: Cli, folder: Path, tmp_path:
     assert cli("init-db").status == 0
     assert "jobs.handlers" not in cli("check").out
     assert cli("run", "--until-empty").status == 0
+
+
+DEADLY = {
+    "exits": ("import os; os._exit(3)", "ended its process with exit status 3"),
+    "crashes": ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "ended its process by signal 11"),
+    "exits well": ("import os; os._exit(0)", "ended its process with exit status 0"),
+    "leaves a child": ("import os; os.fork() and os._exit(3); __import__('time').sleep(5)", "with exit status 3"),
+}
+
+
+@pytest.mark.parametrize(("line", "what"), DEADLY.values(), ids=DEADLY)
+def test_a_module_that_ends_its_process_is_named(
+    cli: Cli, folder: Path, tmp_path: Path, sqlite_url: str, line: str, what: str
+) -> None:
+    """`check` goes on to its end; the daemon does not start."""
+    configure(tmp_path, sqlite_url, write_module(folder, "fine_jobs"), write_module(folder, "deadly_jobs", line))
+    assert cli("init-db").status == 0
+    looked = cli("check")
+    assert looked.status == 1
+    assert "metrics" in looked.out.splitlines()[-1]
+    (found,) = [line for line in looked.out.splitlines() if "jobs.handlers" in line]
+    assert found.startswith("failed")
+    assert "deadly_jobs" in found
+    assert what in found
+    run = cli("run", "--until-empty")
+    assert run.status == 1
+    assert "jobs.handlers: deadly_jobs" in run.err
+    assert what in run.err
+
+
+def test_a_module_that_hangs_is_named(cli: Cli, folder: Path, tmp_path: Path, sqlite_url: str) -> None:
+    """Nothing waits for it: not `check`, nor the daemon, which does not start."""
+    configure(tmp_path, sqlite_url, write_module(folder, "slow_jobs", "import time", "time.sleep(3600)"))
+    assert cli("init-db").status == 0
+    what = "jobs.handlers: slow_jobs was not imported within 10 s"
+    assert line_of(cli).startswith(f"failed jobs.handlers {what}")
+    run = cli("run", "--until-empty")
+    assert run.status == 1
+    assert what in run.err
+
+
+def test_a_reload_to_a_module_that_hangs_or_dies_is_refused(folder: Path, tmp_path: Path, sqlite_url: str) -> None:
+    """What runs goes on as it is."""
+    write_module(folder, "slow_jobs", "import time", "time.sleep(3600)")
+    write_module(folder, "deadly_jobs", "import os; os._exit(0)")
+    configure(tmp_path, sqlite_url)
+    with Daemon(tmp_path / "outbox.yaml", tmp_path / "log", "run", PYTHONPATH=f"{folder}:{ROOT}") as daemon:
+        daemon.wait_for("worker_started")
+        for number, module in enumerate(("deadly_jobs", "slow_jobs"), 1):
+            configure(tmp_path, sqlite_url, module)
+            daemon.signal(signal.SIGHUP)
+            lines = daemon.wait_for("reload_refused", number)
+            assert module in str(lines[-1]["error"])

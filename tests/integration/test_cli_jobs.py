@@ -23,7 +23,8 @@ def cli(tmp_path: Path) -> Cli:
 @pytest.fixture
 def jobs(tmp_path: Path, database_url: str) -> Iterator[Connection]:
     """To the tables, with the jobs that are there from the start: 1 and 2."""
-    with table_of(write_config(tmp_path / "outbox.yaml", database_url, PUBLISHERS)) as table:
+    sections = {"jobs": {"enabled": True}}
+    with table_of(write_config(tmp_path / "outbox.yaml", database_url, PUBLISHERS, sections=sections)) as table:
         yield table.connection
 
 
@@ -100,6 +101,9 @@ def test_the_next_times_of_a_job_and_of_an_expression_are_told(cli: Cli, jobs: C
     assert cli("jobs", "next", "1", "--json").json["cronExpression"] == "0 30 2 * * *"
     assert "put the seconds in front: 0 */5 * * * *" in bare("jobs", "next", "*/5 * * * *").failed(2)
     assert "there is no job 77" in cli("jobs", "next", "77").failed()
+    assert "put -- before an expression" in bare("jobs", "next", "-1 * * * * *").failed(2)
+    assert "is no cron expression" in bare("jobs", "next", "--", "-1 * * * * *").failed(2)
+    assert "--count" in bare("jobs", "next", "--cuont", "3").failed(2)
 
 
 def test_hostile_text_moves_no_cursor(cli: Cli, jobs: Connection) -> None:

@@ -37,18 +37,23 @@ def jobs(config: Config) -> Iterator[Connection]:
         yield table.connection
 
 
+End = tuple[str, str, str] | tuple[str, str, str, int]
+"""Status, message, exception; how long it took, 1500 ms unless it is said."""
+
+
 @contextmanager
-def node(config: Config, *ends: tuple[str, str, str]) -> Iterator[None]:
+def node(config: Config, *ends: End) -> Iterator[None]:
     """One that takes up the next runs that are asked for, and ends them with these statuses, messages, exceptions."""
 
     def work() -> None:
         with closing(connect(config.database)) as connection:
-            for status, message, exception in ends:
+            for status, message, exception, *took_ms in ends:
                 rows = wait_for(lambda: connection.query(ASKED_FOR), WAIT_S, "a run to be asked for")
                 now = {"id": rows[0][0], "is": status, "message": message, "exception": exception}
+                now["took"] = took_ms[0] if took_ms else 1500
                 begun = "status = 'running', node_id = 'n1', started_at_ms = 5"
                 connection.execute(f"UPDATE outboxd_job_log SET {begun} WHERE id = :id", now)
-                ended = "status = :is, message = :message, exception = :exception, duration_ms = 1500"
+                ended = "status = :is, message = :message, exception = :exception, duration_ms = :took"
                 connection.execute(f"UPDATE outboxd_job_log SET {ended} WHERE id = :id", now)
 
     thread = threading.Thread(target=work)
@@ -64,10 +69,11 @@ def node(config: Config, *ends: tuple[str, str, str]) -> Iterator[None]:
         (("failed", "", "HTTP 503: busy"), 1, "failed at n1 after 1.5 s: HTTP 503: busy"),
         (("skipped", "another run has the lock", ""), 1, "was skipped at n1 after 1.5 s: another run has the lock"),
         (("interrupted", "", ""), 1, "was interrupted at n1 after 1.5 s"),
+        (("interrupted", "its process ended", "", 0), 1, "was interrupted at n1: its process ended"),
     ],
 )
 def test_a_run_is_waited_for_and_its_end_is_told(
-    cli: Cli, jobs: Connection, config: Config, end: tuple[str, str, str], status: int, told: str
+    cli: Cli, jobs: Connection, config: Config, end: End, status: int, told: str
 ) -> None:
     """Of an unpublished job too; nothing about the job changes."""
     jobs.execute("UPDATE outboxd_job SET status = 0 WHERE id = 1")

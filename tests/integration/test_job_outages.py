@@ -1,5 +1,7 @@
 """Jobs while the database or Redis is away, and on a database that knows no jobs: the relay goes on in any case."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,6 +89,27 @@ def test_without_redis_ticks_that_need_a_lock_are_skipped(
         assert len(daemon.lines("job_locks_unavailable")) == 1
     assert {run.status for run in shared.runs(one)} == {"succeeded"}
     assert any("Redis gave no answer" in run.message for run in shared.runs(two, "skipped"))
+
+
+def test_while_redis_hangs_a_tick_waits_and_nothing_is_said_to_run(
+    shared: Table, mysql_url: str, own_redis: RedisServer, tmp_path: Path
+) -> None:
+    """The one before still waits for its lock: that is another reason than a run that goes on."""
+    job_id = shared.add("job", execute_policy=2)
+    with running(tmp_path, mysql_url, 1, own_redis.url) as (daemon,):
+        enough(lambda: len(shared.runs(job_id, "succeeded")), 1, "runs")
+        os.kill(own_redis.pid, signal.SIGSTOP)
+        try:
+            before = len(shared.runs(job_id, "skipped"))
+            waiting = "the last tick still waits for the database or for the job's lock"
+            daemon.wait_until(
+                lambda: [run for run in shared.runs(job_id, "skipped")[before:] if run.message == waiting],
+                "a tick to be skipped since the one before waits",
+            )
+        finally:
+            os.kill(own_redis.pid, signal.SIGCONT)
+        end([daemon])
+    assert "the last run goes on" not in {run.message for run in shared.runs(job_id, "skipped")[before:]}
 
 
 @pytest.mark.parametrize("table", ["outboxd_job", "outboxd_job_log"])

@@ -233,3 +233,9 @@ def test_the_handlers_for_trying_out() -> None:
         'no text message was sent, the parameters are only recorded: {"to": "+49"}'
     )
     assert call("SendSms") == "no text message was sent, the parameters are only recorded: none"
+
+
+def test_a_handler_without_a_name_is_refused() -> None:
+    """`@handler` instead of `@handler("Name")`."""
+    with pytest.raises(HandlerError, match=r'write @outboxd.jobs.handler\("Name"\)'):
+        outboxd.jobs.handler(lambda context, params: None)

@@ -84,8 +84,10 @@ def test_the_sql_is_printed_without_a_database_too(tmp_path: Path) -> None:
     assert "this is the SQL for an empty database" in printed.err
 
 
-def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli) -> None:
+def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli, database_url: str, tmp_path: Path) -> None:
     """The last step before a deployment."""
+    lanes: dict[str, object] = {"room_outbox": {}, "orders": {}}
+    write_config(tmp_path / "outbox.yaml", database_url, PUBLISHERS, lanes=lanes, sections={"jobs": {}})
     cli("init-db").ok()
     lines = [line.split()[:3] for line in cli("check").ok().splitlines()]
     assert lines == [
@@ -94,10 +96,10 @@ def test_check_has_a_line_for_everything_and_ends_with_0(cli: Cli) -> None:
         ["ok", "table", "orders"],
         ["ok", "table", "room_outbox"],
         ["ok", "jobs", "2"],
-        ["ok", "publisher", "console"],
         ["ok", "jobs.handlers", "registered:"],
+        ["ok", "publisher", "console"],
         ["ok", "admin.listen", "no"],
-        ["ok", "admin.socket", lines[7][2]],
+        ["ok", "admin.socket", lines[8][2]],
         ["ok", "admin", "tokens"],
         ["ok", "metrics", "a"],
     ]

@@ -97,7 +97,12 @@ class Ordered:
             return None
         suspect = self._rooms.waits.suspect()
         if suspect is not None and self._is_suspects_turn(now_s):
-            return None if holding.count else self._exchange(store, self._pick(ids=(suspect,), suspects=True))
+            if holding.count:
+                return None
+            is_much = self._reading.look_for_late(partitions, now_s, surely=True)  # it was read a lease ago, or longer
+            if is_much or self._rooms.waits.suspect() != suspect:
+                return False
+            return self._exchange(store, self._pick(ids=(suspect,), suspects=True))
         if not self._has_room(holding):
             return None
         return self._claim(store, partitions, now_s, holding)

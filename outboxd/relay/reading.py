@@ -137,10 +137,10 @@ class Reading:
         self._scans.look_everywhere(fresh=peek.fresh, due=peek.due)
         return peek
 
-    def look_for_late(self, partitions: Partitions, now_s: float) -> bool:
+    def look_for_late(self, partitions: Partitions, now_s: float, *, surely: bool = False) -> bool:
         """Note events in front of those just read that were committed after their ids had been passed. True: those are
         so many that all is to be read again first."""
-        if not (self._scans.unchecked and self._rooms.is_whole):
+        if not ((surely or self._scans.unchecked) and self._rooms.is_whole):
             return False
         start_s = time.monotonic()
         after, before = self._scans.late_range(now_s)

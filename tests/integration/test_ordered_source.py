@@ -170,6 +170,19 @@ def test_a_suspect_that_may_not_be_taken_now_keeps_nobody_awake(why: str, table:
     assert relay.source.wake_at_s(relay.holding()) > time.monotonic()
 
 
+def test_what_was_committed_late_in_front_of_a_suspect_goes_before_it(table: Table, relays: Relays) -> None:
+    """The suspect was read a lease ago, or longer: much may have been committed since."""
+    relay = relays()
+    table.insert([event(id=10, event_id="later", room_id="r", status="delivering", lock_until_ms=1, claim_token=5)])
+    relay.source._suspects_from_s = time.monotonic() + 3600
+    relay.until(lambda: relay.source._rooms.waits.suspect() is not None, "the suspect to be known")
+    relay.until(lambda: not relay.turn(), "all of it to be read")
+    table.insert([event(id=5, event_id="earlier", room_id="r")])
+    relay.source._suspects_from_s = 0.0
+    relay.until(lambda: len(relay.receiver.sent) >= 2, "both")
+    assert relay.receiver.sent == ["earlier", "later"]
+
+
 @pytest.mark.parametrize("room", ["hot", ""])
 def test_what_is_claimable_is_claimed_before_all_is_read(room: str, table: Table, relays: Relays) -> None:
     """G9: of one room, or for the bytes allowed, there is never a full batch. Payloads come along with what is read."""

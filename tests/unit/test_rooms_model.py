@@ -141,10 +141,7 @@ class RoomsAndTable(RuleBasedStateMachine):
     @rule(limit=some.integers(1, 6), per_room=some.integers(1, 4))
     def claim(self, limit: int, per_room: int) -> None:
         """Pick, take what can be taken, check that nothing in front of it was open."""
-        if self.rooms.is_whole:
-            for row_id in self.rooms.unknown([row.id for row in self.open_rows() if row.due_s is None]):
-                if row_id <= self.floor:
-                    self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
+        self.look_for_late()
         chosen = [entry.id for entry in self.rooms.pick(limit, 1 << 20, per_room, True)]
         assert len(chosen) <= limit
         self.settle()
@@ -177,9 +174,17 @@ class RoomsAndTable(RuleBasedStateMachine):
             row.status, row.is_held, row.lease_s = "delivering", True, self.now_s + LEASE_S
         self.rooms.admitted(self.event(self.rows[row_id]) for row_id in ids)
 
+    def look_for_late(self) -> None:
+        """What was committed in front of what was read."""
+        if self.rooms.is_whole:
+            for row_id in self.rooms.unknown([row.id for row in self.open_rows() if row.due_s is None]):
+                if row_id <= self.floor:
+                    self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
+
     @rule()
     def claim_suspect(self) -> None:
         """Alone."""
+        self.look_for_late()
         row_id = self.rooms.waits.suspect()
         if row_id is not None and not any(row.is_held for row in self.rows.values()):
             row = self.rows[row_id]

@@ -176,10 +176,9 @@ class RoomsAndTable(RuleBasedStateMachine):
 
     def look_for_late(self) -> None:
         """What was committed in front of what was read."""
-        if self.rooms.is_whole:
-            for row_id in self.rooms.unknown([row.id for row in self.open_rows() if row.due_s is None]):
-                if row_id <= self.floor:
-                    self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
+        open_ids = [row.id for row in self.open_rows() if row.due_s is None and row.id <= self.floor]
+        for row_id in self.rooms.unknown(open_ids) if self.rooms.is_whole else ():
+            self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
 
     @rule()
     def claim_suspect(self) -> None:
@@ -187,8 +186,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         self.look_for_late()
         row_id = self.rooms.waits.suspect()
         if row_id is not None and not any(row.is_held for row in self.rows.values()):
-            row = self.rows[row_id]
-            if row.status == "delivering" and row.lease_s <= self.now_s:
+            if (row := self.rows[row_id]).status == "delivering" and row.lease_s <= self.now_s:
                 self.check(row_id, [])
                 self.hold([row_id])
             else:
@@ -297,8 +295,6 @@ class BlockingRoomsAndTable(RoomsAndTable):
     blocks = True
 
 
-TestRooms = RoomsAndTable.TestCase
-TestBlockingRooms = BlockingRoomsAndTable.TestCase
-TestRooms.settings = TestBlockingRooms.settings = settings(
-    max_examples=100, stateful_step_count=30, phases=(Phase.explicit, Phase.reuse, Phase.generate)
-)
+TestRooms, TestBlockingRooms = RoomsAndTable.TestCase, BlockingRoomsAndTable.TestCase
+PHASES = (Phase.explicit, Phase.reuse, Phase.generate)
+TestRooms.settings = TestBlockingRooms.settings = settings(max_examples=100, stateful_step_count=30, phases=PHASES)

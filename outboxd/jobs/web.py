@@ -16,7 +16,8 @@ from outboxd.errors import JobFailed, PublisherError
 from outboxd.jobs.addresses import refusal
 from outboxd.jobs.registry import Context
 from outboxd.publishers.curl_options import system_authorities
-from outboxd.publishers.http_answer import Failure, failed
+from outboxd.publishers.http_answer import failed
+from outboxd.publishers.transfer import failure_of
 from outboxd.redact import clip, redact
 from outboxd.schedule.records import SHOWN_CHARACTERS, Job
 
@@ -89,19 +90,9 @@ class _Call:
         refused = ", ".join(dict.fromkeys(self._refused))
         if refused and not self._sockets:
             return _short(f"the call was refused: {refused}")
-        info = handle.getinfo
-        status = int(info(pycurl.RESPONSE_CODE))
-        if status >= 300:
-            return self._shown(status, _hint(handle, status))
-        failure = Failure(
-            code=code,
-            message=message,
-            resolved=info(pycurl.NAMELOOKUP_TIME) > 0,
-            connected=info(pycurl.CONNECT_TIME) > 0,
-            secured=info(pycurl.APPCONNECT_TIME) > 0,
-            sent=info(pycurl.REQUEST_SIZE) > 0,
-            status=status,
-        )
+        failure = failure_of(handle, code, message)
+        if failure.status >= 300:
+            return self._shown(failure.status, _hint(handle, failure.status))
         text = failed(failure, b"", (), frozenset(), 0.0).error
         if code == pycurl.E_OPERATION_TIMEDOUT:
             text = f"{text}; the limit is {self._limit_s:g} s"

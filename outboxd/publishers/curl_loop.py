@@ -18,7 +18,7 @@ import pycurl
 from outboxd.event import PARKED, Event, Retry
 from outboxd.publishers.api import Waits
 from outboxd.publishers.http_answer import Failure
-from outboxd.publishers.transfer import Transfer
+from outboxd.publishers.transfer import Transfer, failure_of
 
 LATE_S = 0.25
 """A worker that was elsewhere for longer (a database call) may find answers that came in time after their deadline."""
@@ -186,18 +186,8 @@ class CurlLoop:
                 self._gave_up(self._transfers[handle], code, message)
 
     def _gave_up(self, transfer: Transfer, code: int, message: str) -> None:
-        info = transfer.handle.getinfo
-        status = int(info(pycurl.RESPONSE_CODE))
-        failure = Failure(
-            code=code,
-            message=message,
-            resolved=info(pycurl.NAMELOOKUP_TIME) > 0,
-            connected=info(pycurl.CONNECT_TIME) > 0,
-            secured=info(pycurl.APPCONNECT_TIME) > 0,
-            sent=info(pycurl.REQUEST_SIZE) > 0,
-            status=status,
-        )
-        self._ended.append(Ended(transfer, status, failure))
+        failure = failure_of(transfer.handle, code, message)
+        self._ended.append(Ended(transfer, failure.status, failure))
 
     def _watch(self, what: int, fd: int, multi: object, data: object) -> None:
         """Called by curl when its interest in a socket changes.

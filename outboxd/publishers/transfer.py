@@ -6,13 +6,27 @@ from collections import deque
 import pycurl
 
 from outboxd.event import Event
-from outboxd.publishers.http_answer import SHOWN_CHARACTERS
+from outboxd.publishers.http_answer import SHOWN_CHARACTERS, Failure
 
 MAX_BODY_BYTES = 64 * 1024
 """An answer's body beyond this is not read; its status decides."""
 KEPT_BODY_BYTES = 8 * SHOWN_CHARACTERS
 KEPT_HEADERS = 128
 """Lines of an answer's head that are kept; curl bounds their length (300 KB together)."""
+
+
+def failure_of(handle: pycurl.Curl, code: int, message: str) -> Failure:
+    """Why curl gave a request up, and how far it had come."""
+    info = handle.getinfo
+    return Failure(
+        code=code,
+        message=message,
+        resolved=info(pycurl.NAMELOOKUP_TIME) > 0,
+        connected=info(pycurl.CONNECT_TIME) > 0,
+        secured=info(pycurl.APPCONNECT_TIME) > 0,
+        sent=info(pycurl.REQUEST_SIZE) > 0,
+        status=int(info(pycurl.RESPONSE_CODE)),
+    )
 
 
 class Transfer:

@@ -83,7 +83,11 @@ class Ordered:
         pass
 
     def finished(self, store: Store) -> bool:
-        return not store.unfinished() or (bool(self._tenure.numbers) and self._rooms.are_all_blocked)
+        if not store.unfinished():
+            return True
+        # What is left is somebody else's or behind a dead letter; of what is nobody's, nobody knows what stands in it.
+        may_end = bool(self._tenure.numbers) and self._rooms.are_all_blocked
+        return may_end and all(one.lease_ms > 0 for one in _of(store).owners())
 
     def end(self, store: Store) -> None:
         self._tenure.end(_of(store))

@@ -183,6 +183,22 @@ def test_what_was_committed_late_in_front_of_a_suspect_goes_before_it(table: Tab
     assert relay.receiver.sent == ["earlier", "later"]
 
 
+def test_a_run_until_empty_does_not_end_while_a_partition_is_nobodys(table: Table, relays: Relays) -> None:
+    """Workers that start together do not take all of them at once: none may leave the rest to the others."""
+    relay = relays()
+    relay.until(lambda: not relay.turn(), "the partitions to be taken and read")
+    (event_id,) = table.fill(1)
+    where = "SET token = 0, worker_id = '', lock_until_ms = 0 WHERE number = :number"
+    number = int(table.connection.query("SELECT room_partition FROM room_outbox")[0][0])
+    table.connection.execute(f"UPDATE outboxd_partition {where}", {"number": number})
+    relay.source._tenure.numbers -= {number}
+    relay.source._own()
+    assert relay.source.idle
+    assert not relay.source.finished(relay.store)
+    relay.until(lambda: relay.source.idle and relay.source.finished(relay.store), "the end")
+    assert relay.receiver.accepted == [event_id]
+
+
 @pytest.mark.parametrize("room", ["hot", ""])
 def test_what_is_claimable_is_claimed_before_all_is_read(room: str, table: Table, relays: Relays) -> None:
     """G9: of one room, or for the bytes allowed, there is never a full batch. Payloads come along with what is read."""

@@ -188,11 +188,12 @@ class Ledger:
         before, so that no lease seems longer here than it is."""
         owed = self._buffer
         self._asked = (now_s, want is not None and want.suspects)
+        if owed:  # before, so that no event is delivered and never counted, whenever this process is killed
+            self._meter.write(now_s, settled=True)
         settled, claim = store.exchange([settlement for _, settlement in owed], want, floors)
         self._buffer = []
         if owed:
             self._account(owed, settled, now_s)
-            self._meter.write(now_s, settled=True)
         if want is not None:
             self._admit(claim, now_s)
         return claim

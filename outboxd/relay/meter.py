@@ -40,7 +40,7 @@ class Meter:
         self._write_at_s = 0.0
 
     def write(self, now_s: float, settled: bool = False) -> None:
-        """Show what has been counted: after every settle, else about once a second."""
+        """Show what has been counted: before every settle, else about once a second."""
         if self._directory is None or (now_s < self._write_at_s and (self._is_broken or not settled)):
             return
         try:

@@ -106,7 +106,7 @@ def _counts(name: str) -> bool:
 
 
 def test_killed_workers_reset_no_counter(mysql_url: str, tmp_path: Path) -> None:
-    """What a killed worker had counted since its last settle is missing, no more; its slot goes on."""
+    """Whenever it is killed, none of its deliveries is missing, and none is counted that did not arrive."""
     with Receiver() as receiver:
         short = {"publish_timeout": "200ms", "lease": "2600ms"}
         with table_of(over_http(mysql_url, tmp_path, receiver, **short)) as table:

@@ -16,9 +16,6 @@ BEHIND = Retry(PARKED, "behind another event of its room", counted=False)
 
 Key = tuple[str, str]
 
-RUN = 16
-"""So many of one room go at once, to a publisher that chains: a transaction costs more than a few turns."""
-
 
 class Line:
     """One room's events in hand. out: with the publishers. is_stuck: one of those failed."""
@@ -46,8 +43,7 @@ class OrderedFanout(Fanout):
     def offer(self, items: Iterable[Item]) -> int:
         """Take items in; how many no publisher wants. An event without a room waits for nobody."""
         free: list[Item] = []
-        long: dict[Key, Line] = {}
-        lines = self._lines
+        lines, chains = self._lines, self.chains
         for item in items:
             event = item.event
             if not event.room_id:
@@ -57,29 +53,22 @@ class OrderedFanout(Fanout):
             line = lines.get(key)
             if line is None:
                 line = lines[key] = Line()
-            if line.queue or line.out or line.is_stuck:
+            if line.queue or line.is_stuck or (line.out and not chains):
                 insort(line.queue, item, key=_id)
                 self.queued += 1
-                if len(line.queue) == RUN:
-                    long[key] = line
             else:
                 line.out += 1
                 free.append(item)
-        for line in long.values():
-            free += self._next(line)
         unmatched, self._unmatched = self._unmatched + super().offer(free), 0
         return unmatched
 
     def _next(self, line: Line) -> list[Item]:
         """What of a room goes to the publishers now."""
-        runs = self.chains and len(line.queue) >= RUN
-        if not line.queue or line.is_stuck or (line.out and not runs):
+        if not line.queue or line.is_stuck or line.out:
             return []
-        count = len(line.queue) if runs else 1
-        items, line.queue = line.queue[:count], line.queue[count:]
-        line.out += count
-        self.queued -= count
-        return items
+        line.out += 1
+        self.queued -= 1
+        return [line.queue.pop(0)]
 
     def collect(self, now_s: float) -> list[tuple[Item, Outcome]]:
         """Items that are done since the last call; with one that failed come those behind it, as BEHIND."""

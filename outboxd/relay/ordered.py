@@ -180,10 +180,10 @@ class Ordered:
     def _claim(self, store: Store, partitions: Partitions, now_s: float, holding: Holding) -> bool | None:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
-        per_room = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
+        most_held = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
         if self._reading.look_for_late(partitions, now_s):
             return False
-        chosen = self._rooms.pick(limit, budget_bytes, per_room, not holding.count)
+        chosen = self._rooms.pick(limit, budget_bytes, most_held, not holding.count)
         # Of one room alone, or for the bytes allowed, the batch never gets full: read on only as long as that helps.
         if len(chosen) < limit and (not chosen or len(chosen) > self._had):
             self._had = len(chosen)

@@ -67,7 +67,10 @@ class Room:
     @property
     def is_claimable(self) -> bool:
         """Is there an event that may be claimed?"""
-        return bool(self.ready) and self.ready[0].id < self.end
+        if not self.ready:
+            return False
+        is_whole = not self.blockers and self.more_from is None  # mostly
+        return is_whole or self.ready[0].id < self.end
 
     @property
     def lacks(self) -> bool:
@@ -90,12 +93,16 @@ class Room:
         is_known = row[PAYLOAD] is not None and self.more_from is None
         return is_known and not self.blockers and (not self.ready or row[0] > self.ready[-1].id)
 
-    def offers(self, per_room: int) -> list[Entry]:
-        """What may be claimed next: together with what is held at most per_room."""
-        if self.held > per_room // 2:  # it is topped up by many, not by each that ends
+    def offers(self, at_once: int, most_held: int) -> list[Entry]:
+        """What may be claimed next: no more than at_once, and together with what is held at most most_held."""
+        held = self.held
+        if held > most_held // 2:  # it is topped up by many, not by each that ends
             return []
+        count, ready = min(at_once, most_held - held), self.ready
+        if not self.blockers and self.more_from is None:
+            return ready[:count]
         end = self.end
-        return [entry for entry in self.ready[: per_room - self.held] if entry.id < end]
+        return [entry for entry in ready[:count] if entry.id < end]
 
     def drop_payloads(self, start_id: int) -> int:
         """From this id on they are read again when they are claimed; how many were at hand."""

@@ -137,21 +137,20 @@ class Rooms:
 
     # claims
 
-    def pick(self, limit: int, budget_bytes: int, per_room: int, is_idle: bool) -> list[Entry]:
-        """What to claim next, in the order of each room: at most per_room of one, together with what is held of it.
+    def pick(self, limit: int, budget_bytes: int, most_held: int, is_idle: bool) -> list[Entry]:
+        """What to claim next, in the order of each room: of one, together with what is held of it, at most most_held.
         is_idle: the first one may exceed the budget. Nothing changes before `admitted` or `missed`."""
-        chosen: list[Entry] = []
-        size_bytes = 0
+        chosen, size_bytes = list[Entry](), 0
         rooms = list(self._turn.values())
         # Of as many rooms as can be: the events of one have to wait for each other.
-        per_room = min(per_room, -(-limit // max(1, len(rooms))))
+        at_once = -(-limit // max(1, len(rooms)))
         for room in rooms:
             if not (room.is_claimable or room.lacks):
                 del self._turn[room.key]
                 continue
             if room.number in self.loading:
                 continue
-            for entry in room.offers(per_room):
+            for entry in room.offers(at_once, most_held):
                 size_bytes += entry.size_bytes
                 if len(chosen) >= limit or (size_bytes > budget_bytes and (chosen or not is_idle)):
                     return chosen
@@ -160,20 +159,22 @@ class Rooms:
 
     def admitted(self, events: Iterable[Event]) -> None:
         """They are claimed, and held until they are owed."""
+        known, touched = self._known, dict[Key, Room]()
         for event in events:
-            room = self._known.get(event.id)
+            room = known.get(event.id)
             if room is None:
                 continue
             room.held += 1
+            touched[room.key] = room
             if room.ready and room.ready[0].id == event.id and not room.blockers:  # mostly
                 self.ready_count -= 1
                 self.payload_count -= room.ready.pop(0).row is not None
             else:
                 self._take_out(room, event.id)
-                self._known[event.id] = room
-            self._turn.pop(room.key, None)
-            if room.ready or room.more_from is not None:  # the others come first now
-                self._queue(room)
+                known[event.id] = room
+        for key, room in touched.items():
+            self._turn.pop(key, None)  # the others come first now
+            self._queue(room)
 
     def _take_out(self, room: Room, row_id: int) -> int:
         """It is neither ready nor does it keep others; its size in bytes."""
@@ -210,14 +211,13 @@ class Rooms:
             self._ready(room, Entry(event.id, len(event.envelope), None))
         elif (blocker := at.blocker_after(settlement, len(event.envelope), self._blocks, now_s)) is not None:
             self._block(room, event.id, blocker)
-        if room.is_empty:
+        if not room.held and room.is_empty:
             self._queue(room)
 
     def settled(self, event: Event, is_lost: bool) -> None:
         """It is written. is_lost: not so, its claim was over."""
-        row_id = event.id
+        row_id, room = event.id, self._known.get(event.id)
         self._owed.discard(row_id)
-        room = self._known.get(row_id)
         if room is not None and row_id not in room.blockers and room.place(row_id) is None:
             del self._known[row_id]
         if is_lost:

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from outboxd.event import CONNECT, DELIVERED, REJECTED, SERVER_ERROR, Dead, Delivered, Outcome, Retry
-from outboxd.publishers import ordered_fanout
 from outboxd.publishers.ordered_fanout import BEHIND, OrderedFanout
 from outboxd.publishers.route import Item
 from tests.services.publishing import make_event
@@ -16,12 +15,6 @@ from tests.unit.fanned import LEASE_S, TIMEOUT_S, Fanned, FarSide
 FAULT = Retry(SERVER_ERROR, "HTTP 500")
 AWAY = Retry(CONNECT, "refused", counted=False)
 REFUSED = Dead(REJECTED, "HTTP 422")
-
-
-@pytest.fixture(autouse=True)
-def _runs_of_any_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What chains gets all that there is of a room."""
-    monkeypatch.setattr(ordered_fanout, "RUN", 1)
 
 
 class Chained(FarSide):

@@ -48,9 +48,10 @@ def test_an_answer_that_never_gets_complete_is_blamed_on_the_event(
     """G4, G6: it ends by the deadline, counts as an attempt, and one copy of the event has arrived."""
     receiver.answer(**behaviour)  # type: ignore[arg-type]
     publisher = opens()
+    timeout_s = 0.7 if reason == "timeout" else 5.0  # what ends by itself has its time, also on a busy machine
     start_s = time.monotonic()
-    outcome = publish(publisher, make_event(), timeout_s=0.7)
-    assert time.monotonic() - start_s < 0.7 + TOLERANCE_S
+    outcome = publish(publisher, make_event(), timeout_s=timeout_s)
+    assert time.monotonic() - start_s < timeout_s + TOLERANCE_S
     assert isinstance(outcome, Retry)
     assert (outcome.reason, outcome.counted) == (reason, True)
     assert len(receiver.requests) == 1

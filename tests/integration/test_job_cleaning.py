@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -16,54 +16,17 @@ from outboxd.jobs.targets import run_target
 from outboxd.schedule.log_clean import BATCH_ROWS
 from outboxd.schedule.records import Job
 from outboxd.store import connect
-from outboxd.store.connection import NO_PARAMS, Connection, Params, Row
+from outboxd.store.connection import Connection
 from outboxd.store.migrate import init_db
 from outboxd.store.statements import NOW
 from tests.contract.conftest import database_of
 from tests.services.chaos import scaled
+from tests.services.recording import Recording
 from tests.services.wait import wait_for
 
 DAY_MS = 86_400_000
 MANY_LINES = scaled(1_000_000, 210_000)
 MANY_EVENTS = scaled(1_000_000, 30_000)
-
-
-@dataclass
-class Recording:
-    """A Connection that passes everything on, and remembers how many rows each transaction deleted."""
-
-    connection: Connection
-    deleted: list[int] = field(default_factory=list)
-    in_transaction: int = 0
-
-    @property
-    def dialect(self) -> str:
-        return self.connection.dialect
-
-    def query(self, sql: str, params: Params = NO_PARAMS) -> Sequence[Row]:
-        return self.connection.query(sql, params)
-
-    def execute(self, sql: str, params: Params = NO_PARAMS) -> int:
-        count = self.connection.execute(sql, params)
-        self.in_transaction += count if sql.startswith("DELETE") else 0
-        return count
-
-    def begin(self) -> None:
-        self.connection.begin()
-        self.in_transaction = 0
-
-    def commit(self) -> None:
-        self.connection.commit()
-        self.deleted.append(self.in_transaction)
-
-    def rollback(self) -> None:
-        self.connection.rollback()
-
-    def ping(self) -> None:
-        self.connection.ping()
-
-    def close(self) -> None:
-        self.connection.close()
 
 
 class Unhurried(threading.Event):

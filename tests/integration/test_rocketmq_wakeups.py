@@ -64,12 +64,13 @@ def now_ms() -> int:
 def take(wakeups: RocketMqWakeups, count: int) -> list[tuple[Taken, int]]:
     """So many wake-ups, each with the time at which it came."""
     taken: list[tuple[Taken, int]] = []
-    until_s = time.monotonic() + PATIENCE_S
+    until_s, failure = time.monotonic() + PATIENCE_S, ""
     while len(taken) < count:
-        assert time.monotonic() < until_s, f"{len(taken)} of {count} wake-ups after {PATIENCE_S} s"
+        assert time.monotonic() < until_s, f"{len(taken)} of {count} wake-ups after {PATIENCE_S} s; {failure}"
         try:
             taken += [(one, now_ms()) for one in wakeups.receive(0.5)]
-        except SubscriptionError:
+        except SubscriptionError as error:
+            failure = str(error)
             time.sleep(0.1)
     return taken
 

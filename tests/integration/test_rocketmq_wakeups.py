@@ -1,26 +1,23 @@
 """A rocket is ignited: the publisher schedules a wake-up at a real RocketMQ, and the room service is woken in time."""
 
-import json
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from outboxd.config.schema import RocketLaunch, RocketMqServer
-from outboxd.errors import PublisherError, SubscriptionError
-from outboxd.event import INVALID, MISCONFIGURED, REJECTED, Dead, Delivered, Event, Retry
+from outboxd.errors import PublisherError
+from outboxd.event import INVALID, MISCONFIGURED, REJECTED, Dead, Delivered, Retry
 from outboxd.publishers import check, open_publisher
 from outboxd.publishers.api import Publisher
-from outboxd.wakeups import Taken, command_id
+from outboxd.wakeups import command_id
 from outboxd.wakeups.rocketmq import RocketMqWakeups
 from tests.services.publishing import make_event, publish
 from tests.services.rocketmq import RocketMq, make_topics
 from tests.services.rocketmq_queue import RocketMqQueue
+from tests.services.rockets import HIDDEN_S, PATIENCE_S, ignited, now_ms, take
 
 HOUR_MS = 3_600_000
-HIDDEN_S = 15
-PATIENCE_S = 4 * HIDDEN_S
-"""What the broker handed out in an answer that was lost comes again when it has been hidden for so long."""
 
 
 @pytest.fixture
@@ -48,31 +45,6 @@ def wakeups(rocketmq: RocketMq, queue: RocketMqQueue) -> Iterator[RocketMqWakeup
     """What the room service reads from."""
     with RocketMqWakeups(rocketmq.endpoints, topic=queue.topic, group=queue.group("rooms"), hidden_s=HIDDEN_S) as made:
         yield made
-
-
-def ignited(rocket_id: str, launch_at_ms: int) -> Event:
-    """The event of a rocket."""
-    body = {"rocket_id": rocket_id, "level": 3, "launch_at_ms": launch_at_ms}
-    envelope = {"event_id": "e", "event_type": "RoomRocketIgnited", "body": body}
-    return make_event(event_type="RoomRocketIgnited", envelope=json.dumps(envelope).encode())
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def take(wakeups: RocketMqWakeups, count: int) -> list[tuple[Taken, int]]:
-    """So many wake-ups, each with the time at which it came."""
-    taken: list[tuple[Taken, int]] = []
-    until_s, failure = time.monotonic() + PATIENCE_S, ""
-    while len(taken) < count:
-        assert time.monotonic() < until_s, f"{len(taken)} of {count} wake-ups after {PATIENCE_S} s; {failure}"
-        try:
-            taken += [(one, now_ms()) for one in wakeups.receive(0.5)]
-        except SubscriptionError as error:
-            failure = str(error)
-            time.sleep(0.1)
-    return taken
 
 
 def test_a_wakeup_comes_at_its_time(publisher: Publisher, wakeups: RocketMqWakeups) -> None:
@@ -129,27 +101,6 @@ def test_a_topic_without_delays_is_a_misconfiguration(rocketmq: RocketMq, launch
     with pytest.raises(PublisherError, match="takes messages of type NORMAL, not DELAY"):
         check(wrong, 5)
     assert f"serves the topic {launch.topic} (DELAY)" in check(launch, 5)
-
-
-def test_a_wakeup_outlives_the_broker_and_its_reader_goes_on(
-    rocketmq: RocketMq, publisher: Publisher, wakeups: RocketMqWakeups
-) -> None:
-    """G1: also the reader's place in the group, of which a server that was away knows nothing."""
-    assert isinstance(publish(publisher, ignited("before", now_ms())), Delivered)
-    ((before, _),) = take(wakeups, 1)
-    wakeups.done(before)
-    launch_at_ms = now_ms() + 4000
-    assert isinstance(publish(publisher, ignited("rocket", launch_at_ms)), Delivered)
-    rocketmq.kill()
-    with pytest.raises(SubscriptionError):
-        wakeups.receive(30)
-    rocketmq.start()
-    came: dict[str, int] = {}
-    while "rocket" not in came:  # what was done just before may come again: the broker keeps that in memory for a while
-        for one, came_at_ms in take(wakeups, 1):
-            came[one.wakeup.rocket_id] = came_at_ms
-            wakeups.done(one)
-    assert came["rocket"] >= launch_at_ms
 
 
 def test_what_is_no_wakeup_is_buried(queue: RocketMqQueue, wakeups: RocketMqWakeups) -> None:

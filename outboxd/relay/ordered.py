@@ -52,7 +52,7 @@ class Ordered:
         self._tenure = Tenure(worker_id, lane.lease_s, lane.concurrency, new_token())
         self._paused = False
         self._suspects_from_s = self._suspects_until_s = 0.0
-        self._found = self._has_rung = False
+        self._found = self._has_rung = self._is_done = False
         self._had = -1  # so many events were to be claimed before the last read
         ledger.listener = self._rooms
 
@@ -86,11 +86,11 @@ class Ordered:
         if not store.unfinished():
             return True
         # What is left is somebody else's or behind a dead letter; of what is nobody's, nobody knows what stands in it.
-        may_end = bool(self._tenure.numbers) and self._rooms.are_all_blocked
-        return may_end and all(one.lease_ms > 0 for one in _of(store).owners())
+        self._is_done = self._rooms.are_all_blocked and self._tenure.leaves_none(_of(store))
+        return self._is_done
 
     def end(self, store: Store) -> None:
-        self._tenure.end(_of(store))
+        self._tenure.end(_of(store), self._is_done)
 
     def turn(self, store: Store, now_s: float, holding: Holding) -> bool | None:
         partitions = _of(store)

@@ -105,7 +105,17 @@ class Tenure:
         former = [one.number for one in table if one.worker_id == self._worker_id and one.token != self.owner]
         return sorted({*acquire, *former})
 
-    def end(self, partitions: Partitions) -> None:
-        """Give all of them back."""
+    def leaves_none(self, partitions: Partitions) -> bool:
+        """Is every partition somebody's, or about to be, and some of them ours?"""
+        return bool(self.numbers) and all(
+            one.lease_ms > 0 or (one.wanted_ms > 0 and one.wanted_by != self._worker_id)
+            for one in partitions.owners()
+        )  # fmt: skip
+
+    def end(self, partitions: Partitions, is_done: bool = False) -> None:
+        """Give all of them back. is_done: all has been done that can be, so those that end with this worker need not
+        look again; for them they are wanted, for anybody else they are free in a few seconds."""
         numbers, self.numbers = self.numbers, frozenset()
         partitions.release(sorted(numbers), self.owner)
+        if is_done:
+            partitions.ask(sorted(numbers), self._worker_id, self._lease_ms)

@@ -1,5 +1,6 @@
 """Ordered lanes at the command line: rooms that wait are shown, explained and freed; what they need is asked for."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,15 @@ def test_an_event_is_explained_before_init_db_has_run(cli: Cli, config: Path, my
         assert document["room"] is None
         assert any(line.startswith("- its room could not be looked at: ") for line in said), said
         assert "init-db" in "".join(said)
+
+
+def test_a_run_until_empty_leaves_what_is_behind_dead_letters_and_nothing_else(cli: Cli, table: Table) -> None:
+    """Whoever of several workers is done first must not take others for done, nor wait for the dead."""
+    for number in range(20):
+        table.fill(1, room_id=f"dead-{number}", status="failed", last_error="HTTP 422")
+        table.fill(2, room_id=f"dead-{number}")
+        table.fill(3, room_id=f"free-{number}")
+    start_s = time.monotonic()
+    assert cli("run", "--until-empty").status == 0
+    assert time.monotonic() - start_s < 10, "they waited for each other's partitions"
+    assert table.by_status() == {"failed": 20, "pending": 40, "delivered": 60}

@@ -13,10 +13,12 @@ from outboxd.store.api import Ownership
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What to do next. acquire: partitions that are free; ask: those to be asked for; leave: ours that others want."""
+    """What to do next. acquire: partitions that are free; ask: those to be asked for; withdraw: those that were asked
+    for, and whose owners have no more than their share by now; leave: ours that others want."""
 
     acquire: tuple[int, ...] = ()
     ask: tuple[int, ...] = ()
+    withdraw: tuple[int, ...] = ()
     leave: tuple[int, ...] = ()
 
 
@@ -34,7 +36,10 @@ def next_step(
     workers |= {one.wanted_by for one in partitions if one.wanted_ms > 0} | {worker_id}
     count = max(len(workers), peers)
     most, least = -(-len(partitions) // count), len(partitions) // count
-    asked = [one.number for one in partitions if one.wanted_ms > 0 and one.wanted_by == worker_id]
+    have_now = Counter(one.worker_id for one in partitions if one.lease_ms > 0)
+    mine = [one for one in partitions if one.wanted_ms > 0 and one.wanted_by == worker_id]
+    withdraw = [one.number for one in mine if one.lease_ms > 0 and have_now[one.worker_id] <= least]
+    asked = [one.number for one in mine if one.number not in withdraw]
     free = [
         one.number for one in partitions
         if one.lease_ms <= 0 and one not in own and (one.wanted_ms <= 0 or one.wanted_by == worker_id)
@@ -49,7 +54,7 @@ def next_step(
     if not ask and have < most:  # whoever has more than anybody should gives it away, too
         ask = _of_the_richest(partitions, worker_id, most - have, most, shuffle)
     leave = [one.number for one in own if one.wanted_ms > 0 and one.wanted_by != worker_id]
-    return Step(tuple(acquire), tuple(ask), tuple(leave[: max(0, len(own) - least)]))
+    return Step(tuple(acquire), tuple(ask), tuple(withdraw), tuple(leave[: max(0, len(own) - least)]))
 
 
 def _of_the_richest(

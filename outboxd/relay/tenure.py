@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from outboxd import log
 from outboxd.relay.shares import next_step
-from outboxd.store.api import Ownership, Partitions
+from outboxd.store.api import PARTITIONS, Ownership, Partitions
 
 TICK_S = 2.0
 """So often the partitions' owners are looked at; four times as often while anything changes."""
@@ -78,6 +78,7 @@ class Tenure:
             if not before:
                 self._kept_s = now_s
         self._is_first = False
+        partitions.withdraw(step.withdraw, self._worker_id)
         partitions.ask(step.ask, self._worker_id, self._lease_ms)
         self.leaving = frozenset(step.leave) & self.numbers
         left = [number for number in self.leaving if number not in in_hand]
@@ -113,9 +114,10 @@ class Tenure:
         )  # fmt: skip
 
     def end(self, partitions: Partitions, is_done: bool = False) -> None:
-        """Give all of them back. is_done: all has been done that can be, so those that end with this worker need not
-        look again; for them they are wanted, for anybody else they are free in a few seconds."""
+        """Give all of them back, and wish for no others. is_done: all has been done that can be, so those that end
+        with this worker need not look again; for them they are wanted, for anybody else free in a few seconds."""
         numbers, self.numbers = self.numbers, frozenset()
         partitions.release(sorted(numbers), self.owner)
+        partitions.withdraw(range(PARTITIONS), self._worker_id)
         if is_done:
             partitions.ask(sorted(numbers), self._worker_id, self._lease_ms)

@@ -223,6 +223,9 @@ class Partitions(Protocol):
     def release(self, numbers: Sequence[int], owner: int) -> None:
         """They are free at once."""
 
+    def withdraw(self, numbers: Sequence[int], worker_id: str) -> None:
+        """Ask for them no more."""
+
 
 class Store(Protocol):
     """One lane's table, over one connection. Made after the fork, in the process that uses it."""

@@ -126,6 +126,9 @@ class PartitionTable:
     def release(self, numbers: Sequence[int], owner: int) -> None:
         self._change("release", numbers, owner=owner)
 
+    def withdraw(self, numbers: Sequence[int], worker_id: str) -> None:
+        self._change("withdraw", numbers, worker=worker_id)
+
     def _change(self, name: str, numbers: Sequence[int], **params: object) -> int:
         if not numbers:
             return 0

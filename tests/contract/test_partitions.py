@@ -234,6 +234,16 @@ def test_who_asks_first_is_the_one_that_is_waited_for(partitions: Partitions, ta
     assert partitions.owners()[1].wanted_by == ""
 
 
+def test_who_withdraws_asks_for_nothing_any_more(partitions: Partitions) -> None:
+    """Nobody's wish but its own."""
+    partitions.acquire([1, 2, 3], "n/one", 11, LEASE_MS, "")
+    partitions.ask([1, 2], "n/two", LEASE_MS)
+    partitions.ask([3], "n/three", LEASE_MS)
+    partitions.withdraw([0, 1, 2, 3], "n/two")
+    assert [one.wanted_by for one in partitions.owners()[1:4]] == ["", "", "n/three"]
+    assert all(one.wanted_ms <= 0 for one in partitions.owners()[1:3])
+
+
 def test_every_statement_works_where_columns_have_other_names(database: Database) -> None:
     """`columns` of the lane; outboxd_partition keeps its own names."""
     names = {"id": "event_id", "event_id": "uuid", "room_id": "chat", "lock_until_ms": "until", "due_at_ms": "due"}

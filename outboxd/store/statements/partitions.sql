@@ -27,3 +27,8 @@ WHERE lane = :lane AND number IN ({numbers}) AND wanted_until_ms <= {now}
 -- Primary key.
 UPDATE outboxd_partition SET worker_id = '', token = 0, lock_until_ms = 0
 WHERE lane = :lane AND number IN ({numbers}) AND token = :owner
+
+-- name: withdraw
+-- Primary key.
+UPDATE outboxd_partition SET wanted_by = '', wanted_until_ms = 0
+WHERE lane = :lane AND number IN ({numbers}) AND wanted_by = :worker

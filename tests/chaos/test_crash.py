@@ -47,7 +47,7 @@ class Flow:
             seen = len(publishes(self._sink))
             table.fill(events)
         node = self.chance.choice(self._nodes)
-        wanted = seen + self.chance.randrange(1, events // 2)
+        wanted = seen + self.chance.randrange(1, events // 4)  # so that many are still to come, and held
         node.daemon.wait_until(lambda: len(publishes(self._sink)) >= wanted, "more publishes", timeout_s=40)
         if what == "worker":
             node.kill_worker(self.chance)

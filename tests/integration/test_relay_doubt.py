@@ -131,3 +131,28 @@ def test_a_settle_whose_commit_got_no_answer_is_made_again(
 
 def _ends(table: Table) -> set[tuple[object, object]]:
     return {(row["status"], row["retry_count"]) for row in table.rows()}
+
+
+def test_what_is_delivered_was_counted_before(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker may be killed at any moment: no event may be delivered that no counter knows."""
+    order: list[str] = []
+
+    def note(where: object, name: str) -> None:
+        usual = getattr(where, name)
+
+        def noted(*args: object, **how: object) -> None:
+            order.append(name)
+            usual(*args, **how)
+
+        monkeypatch.setattr(where, name, noted)
+
+    note(relay.ledger._meter, "write")
+    note(relay.store._db, "commit")  # type: ignore[attr-defined]  # the store's own connection
+    with table_of(relay.config) as table:
+        table.fill(10)
+        relay.claim()
+        relay.publish()
+        order.clear()
+        relay.settle(relay.store)
+        assert _ends(table) == {("delivered", 0)}
+    assert order == ["write", "commit"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from outboxd.config.schema import RocketLaunch, RocketMqServer
+from outboxd.config.schema import RocketLaunch
 from outboxd.errors import PublisherError
 from outboxd.event import INVALID, MISCONFIGURED, REJECTED, Dead, Delivered, Retry
 from outboxd.publishers import check, open_publisher
@@ -15,7 +15,7 @@ from outboxd.wakeups.rocketmq import RocketMqWakeups
 from tests.services.publishing import make_event, publish
 from tests.services.rocketmq import RocketMq, make_topics
 from tests.services.rocketmq_queue import RocketMqQueue
-from tests.services.rockets import HIDDEN_S, PATIENCE_S, ignited, now_ms, take
+from tests.services.rockets import PATIENCE_S, ignited, launch_of, now_ms, publishing, reading, take
 
 HOUR_MS = 3_600_000
 
@@ -29,21 +29,20 @@ def queue(rocketmq: RocketMq) -> RocketMqQueue:
 @pytest.fixture
 def launch(rocketmq: RocketMq, queue: RocketMqQueue) -> RocketLaunch:
     """The publisher's settings."""
-    return RocketLaunch(name="rocket", server=RocketMqServer(endpoints=rocketmq.endpoints), topic=queue.topic)
+    return launch_of(rocketmq, queue)
 
 
 @pytest.fixture
 def publisher(launch: RocketLaunch) -> Iterator[Publisher]:
     """Closed at the end."""
-    made = open_publisher(launch, "room_outbox", 3.0)
-    yield made
-    made.close(time.monotonic() + 2)
+    with publishing(launch) as made:
+        yield made
 
 
 @pytest.fixture
 def wakeups(rocketmq: RocketMq, queue: RocketMqQueue) -> Iterator[RocketMqWakeups]:
     """What the room service reads from."""
-    with RocketMqWakeups(rocketmq.endpoints, topic=queue.topic, group=queue.group("rooms"), hidden_s=HIDDEN_S) as made:
+    with reading(rocketmq, queue) as made:
         yield made
 
 

@@ -2,16 +2,41 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from outboxd.config.schema import RocketLaunch, RocketMqServer
 from outboxd.errors import SubscriptionError
 from outboxd.event import Event
+from outboxd.publishers import open_publisher
+from outboxd.publishers.api import Publisher
 from outboxd.wakeups import Taken
 from outboxd.wakeups.rocketmq import RocketMqWakeups
 from tests.services.publishing import make_event
+from tests.services.rocketmq import RocketMq
+from tests.services.rocketmq_queue import RocketMqQueue
 
 HIDDEN_S = 15
 PATIENCE_S = 4 * HIDDEN_S
 """What the broker handed out in an answer that was lost comes again when it has been hidden for so long."""
+
+
+def launch_of(rocketmq: RocketMq, queue: RocketMqQueue) -> RocketLaunch:
+    """The publisher's settings."""
+    return RocketLaunch(name="rocket", server=RocketMqServer(endpoints=rocketmq.endpoints), topic=queue.topic)
+
+
+@contextmanager
+def publishing(launch: RocketLaunch) -> Iterator[Publisher]:
+    """The publisher, closed at the end."""
+    made = open_publisher(launch, "room_outbox", 3.0)
+    yield made
+    made.close(time.monotonic() + 2)
+
+
+def reading(rocketmq: RocketMq, queue: RocketMqQueue) -> RocketMqWakeups:
+    """What the room service reads from, to be used in a `with`."""
+    return RocketMqWakeups(rocketmq.endpoints, topic=queue.topic, group=queue.group("rooms"), hidden_s=HIDDEN_S)
 
 
 def ignited(rocket_id: str, launch_at_ms: int) -> Event:
@@ -35,5 +60,5 @@ def take(wakeups: RocketMqWakeups, count: int) -> list[tuple[Taken, int]]:
             taken += [(one, now_ms()) for one in wakeups.receive(0.5)]
         except SubscriptionError as error:
             failure = str(error)
-            time.sleep(0.1)
+            time.sleep(0.1)  # it is away, and may be for a while
     return taken

@@ -233,3 +233,21 @@ def test_nothing_is_left_of_what_is_delivered() -> None:
     for number in (3, 1, 2, 4, 5):
         end(rooms, number)
     check_nothing_left(rooms)
+
+
+def test_what_is_claimed_next_need_not_wait_for_what_is_in_hand() -> None:
+    """As many rooms as can be share a claim; what is held of one bounds it by itself, and is topped up by many."""
+    rooms = rooms_of(*(row(number, room="ab"[number % 2]) for number in range(1, 17)))
+
+    def claimed() -> list[int]:
+        chosen = [entry.id for entry in rooms.pick(4, 1 << 20, 6, False)]
+        for row_id in chosen:
+            claim(rooms, row_id, room="ab"[row_id % 2])
+        return sorted(chosen)
+
+    assert claimed() == [1, 2, 3, 4]
+    assert claimed() == [5, 6, 7, 8]
+    assert claimed() == [], "four of six are held"
+    for row_id in (1, 2):
+        end(rooms, row_id)
+    assert claimed() == [9, 10, 11, 12]

@@ -50,9 +50,13 @@ def renew(client: Any, every: bool = False) -> None:
 
 
 def introduce(client: Any) -> None:
-    """Tell the servers what they must know of the client."""
+    """Tell the servers, from the client's own thread, what they must know of the client.
+
+    From another thread it works by chance only: gRPC asks for the event loop of whoever calls, and where there is none,
+    as in a thread that has used asyncio.run, the client keeps the failure to itself.
+    """
     for endpoints in client.route_manager.get_all_endpoints().values():
-        client.on_new_endpoints(endpoints)
+        client.rpc_client.get_channel_io_loop().call_soon_threadsafe(client.on_new_endpoints, endpoints)
 
 
 def is_connected(client: Any) -> bool:

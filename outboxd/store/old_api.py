@@ -53,7 +53,7 @@ class OldRows(Protocol):
 
     def win(self, interval_ms: int) -> Round:
         """Begin a round, if the last one, of whatever worker, began interval_ms ago: one of all that ask gets it. A
-        last one in the future (the clock was set back) counts as long ago."""
+        last one a whole interval or more in the future (the clock was set back) counts as long ago."""
 
     def read(self, kind: Kind, after: Position, most: int) -> Sequence[Old]:
         """Rows behind a position, without locks: by id, of TRIED by (due_at_ms, id); fewer than `most`: that was the

@@ -24,7 +24,8 @@ from tests.services.wait import wait_for
 EVENTS = scaled(20_000, 2_000)
 WORKERS = 2
 """Of each node."""
-KILLS = ["worker"] * scaled(50, 5) + ["supervisor"] * scaled(5, 1)
+KILLS = ["worker"] * scaled(45, 4) + ["holder"] * scaled(5, 1) + ["supervisor"] * scaled(5, 1)
+"""worker: whatever it does at that moment; holder: one that holds leases."""
 DATABASE_KILLS = ["database"] * scaled(3, 1)
 RECONNECTED_MS = 6_000
 """A worker that finds the database away tries again after 5 s at the latest."""
@@ -51,10 +52,26 @@ class Flow:
         node.daemon.wait_until(lambda: len(publishes(self._sink)) >= wanted, "more publishes", timeout_s=40)
         if what == "worker":
             node.kill_worker(self.chance)
+        elif what == "holder":
+            node.daemon.wait_until(lambda: self._kill_holder(node), "a worker that holds something", timeout_s=40)
         elif what == "supervisor":
             node.kill_supervisor()
         else:
             self._kill_database()
+
+    def _kill_holder(self, node: Node) -> bool:
+        """One that is found to hold leases, frozen first, so that it holds them still when it dies."""
+        with table_of(self._config) as table:
+            for name, pid in node.workers().items():
+                worker_id = f"{node.daemon.lines('worker_started')[-1]['node_id']}/{name}"
+                os.kill(pid, signal.SIGSTOP)
+                if table.rows(f"status = 'delivering' AND worker_id = '{worker_id}'"):
+                    node.kill(pid)
+                    return True
+                os.kill(pid, signal.SIGCONT)
+            if table.is_done():
+                table.fill(40)
+        return False
 
     def _kill_database(self) -> None:
         assert self._server is not None

@@ -1,5 +1,7 @@
 """A broker that is killed: the wake-ups that it has taken come all the same, to a reader that was there before."""
 
+import asyncio
+
 import pytest
 
 from outboxd.errors import SubscriptionError
@@ -11,7 +13,9 @@ from tests.services.rockets import ignited, launch_of, now_ms, publishing, readi
 
 
 def test_a_wakeup_outlives_the_broker_and_its_reader_goes_on(rocketmq: RocketMq) -> None:
-    """G1: also the reader's place in the group, of which a server that was away knows nothing."""
+    """G1: also the reader's place in the group, of which a server that was away knows nothing. The service that reads
+    has used asyncio in the same thread, which has no event loop from then on."""
+    asyncio.run(asyncio.sleep(0))
     queue = RocketMqQueue(rocketmq, "DELAY")
     with publishing(launch_of(rocketmq, queue)) as publisher, reading(rocketmq, queue) as wakeups:
         assert isinstance(publish(publisher, ignited("before", now_ms())), Delivered)

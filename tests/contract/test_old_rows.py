@@ -170,6 +170,15 @@ def test_a_round_is_won_once_per_interval(
         connection.close()
 
 
+def test_a_round_that_began_while_another_worker_was_asking_is_not_won_again(table: Table, rows: OldRowTable) -> None:
+    """Its statement took its time before the other's was written down: that time looks like one to come."""
+    assert rows.win(60_000).is_won
+    table.connection.execute("UPDATE outboxd_lane SET last_cleanup_ms = last_cleanup_ms + 30000")
+    lost = rows.win(60_000)
+    assert not lost.is_won
+    assert lost.wait_ms == 60_000
+
+
 class Racing:
     """A connection through which another worker comes first, between reading and writing."""
 

@@ -32,7 +32,7 @@ class OldRowTable:
         if not rows:  # a lane that init-db does not know
             return Round(0, False, interval_ms)
         now_ms, last_ms = int(rows[0][0]), int(rows[0][1])
-        # A last one that began just now, after our statement had: its time is the higher one, and no clock was set back.
+        # One that began just now, after our statement had: its time is the higher one, and no clock was set back.
         if abs(now_ms - last_ms) < interval_ms:
             return Round(now_ms, False, min(interval_ms, last_ms + interval_ms - now_ms))
         is_won = bool(self._db.execute(self._sql["win_round"], {"lane": self._lane, "seen": last_ms}))

@@ -53,24 +53,25 @@ class Flow:
         if what == "worker":
             node.kill_worker(self.chance)
         elif what == "holder":
-            node.daemon.wait_until(lambda: self._kill_holder(node), "a worker that holds something", timeout_s=40)
+            node.daemon.wait_until(self._kill_holder, "a worker that holds something", timeout_s=40)
         elif what == "supervisor":
             node.kill_supervisor()
         else:
             self._kill_database()
 
-    def _kill_holder(self, node: Node) -> bool:
+    def _kill_holder(self) -> bool:
         """One that is found to hold leases, frozen first, so that it holds them still when it dies."""
         with table_of(self._config) as table:
-            for name, pid in node.workers().items():
-                worker_id = f"{node.daemon.lines('worker_started')[-1]['node_id']}/{name}"
-                os.kill(pid, signal.SIGSTOP)
-                if table.rows(f"status = 'delivering' AND worker_id = '{worker_id}'"):
-                    node.kill(pid)
-                    return True
-                os.kill(pid, signal.SIGCONT)
+            for node in self._nodes:
+                node_id = node.daemon.lines("worker_started")[-1]["node_id"]
+                for name, pid in node.workers().items():
+                    os.kill(pid, signal.SIGSTOP)
+                    if table.rows(f"status = 'delivering' AND worker_id = '{node_id}/{name}'"):
+                        node.kill(pid)
+                        return True
+                    os.kill(pid, signal.SIGCONT)
             if table.is_done():
-                table.fill(40)
+                table.fill(500)
         return False
 
     def _kill_database(self) -> None:

@@ -19,7 +19,7 @@ from tests.services.nodes import SHORT_LEASE, Node, Outage, another_node, explai
 from tests.services.receiver import Receiver
 from tests.services.sinks import publishes
 from tests.services.slow_receiver import SlowReceiver
-from tests.services.wait import wait_for
+from tests.services.wait import let_pass, wait_for
 
 EVENTS = scaled(20_000, 2_000)
 WORKERS = 2
@@ -66,9 +66,12 @@ class Flow:
                 node_id = node.daemon.lines("worker_started")[-1]["node_id"]
                 for name, pid in node.workers().items():
                     os.kill(pid, signal.SIGSTOP)
-                    if table.rows(f"status = 'delivering' AND worker_id = '{node_id}/{name}'"):
-                        node.kill(pid)
-                        return True
+                    held = f"status = 'delivering' AND worker_id = '{node_id}/{name}'"
+                    if table.rows(held):
+                        let_pass(0.1)  # what it has sent already, the database does still
+                        if table.rows(held):
+                            node.kill(pid)
+                            return True
                     os.kill(pid, signal.SIGCONT)
             if table.is_done():
                 table.fill(500)

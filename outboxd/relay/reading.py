@@ -115,8 +115,7 @@ class Reading:
         self._note(partitions.blockers(numbers, dead=self._lane.blocks_on_dead), now_s)
 
     def _note(self, rows: Iterable[tuple[object, ...]], now_s: float) -> int:
-        note = self._rooms.note
-        return sum([note(row, now_s) for row in rows])
+        return self._rooms.note(rows, now_s)
 
     def _look_again(self, partitions: Partitions, ids: Sequence[int], now_s: float) -> None:
         self._rooms.looked_at(ids, partitions.rows(ids), now_s)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from outboxd.event import Event
 from outboxd.relay import room as at
-from outboxd.relay.room import APP, DUE, LEASED_MS, NUMBER, ROOM, SIZE, STATUS, Blocker, Entry, Key, Room, Row
+from outboxd.relay.room import APP, DUE, LEASED_MS, NUMBER, PAYLOAD, ROOM, SIZE, STATUS, Blocker, Entry, Key, Room, Row
 from outboxd.relay.waits import Waits
 from outboxd.store.api import FRESH, RELEASED, Settlement
 
@@ -38,37 +38,41 @@ class Rooms:
 
     # what is read
 
-    def note(self, row: Row, now_s: float) -> bool:
-        """An open row; False if it was known."""
-        row_id = row[0]
-        is_plain = row[LEASED_MS] < 0 and row[DUE] == FRESH and row[STATUS] == "pending"  # nearly all are
-        if row_id in self._known or (not is_plain and at.is_delayed(row)):
-            return False
-        key = (row[APP], row[ROOM]) if row[ROOM] else row_id
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._rooms[key] = Room(key, row[NUMBER])
-        if is_plain and self.ready_count < REMEMBERED and room.follows(row):
-            if not room.ready:
-                self._turn[key] = room
-            room.ready.append(Entry(row_id, row[SIZE], row))
-            self.ready_count += 1
-            self.payload_count += 1
-            self._known[row_id] = room
-            return True
-        blocker = at.blocker_of(row, now_s)
-        if blocker is None:
-            self._ready(room, Entry(row_id, row[SIZE], row))
-        else:
-            self._block(room, row_id, blocker)
-        return True
+    def note(self, rows: Iterable[Row], now_s: float) -> int:
+        """Open rows; how many of them were not known."""
+        known, rooms, count = self._known, self._rooms, 0
+        for row in rows:
+            row_id = row[0]
+            is_plain = row[LEASED_MS] < 0 and row[DUE] == FRESH and row[STATUS] == "pending"  # nearly all are
+            if row_id in known or (not is_plain and at.is_delayed(row)):
+                continue
+            count += 1
+            key = (row[APP], row[ROOM]) if row[ROOM] else row_id
+            room = rooms.get(key)
+            if room is None:
+                room = rooms[key] = Room(key, row[NUMBER])
+            ready = room.ready
+            is_last = room.more_from is None and not room.blockers and (not ready or row_id > ready[-1].id)
+            if is_last and is_plain and row[PAYLOAD] is not None and self.ready_count < REMEMBERED:
+                if not ready:
+                    self._turn[key] = room
+                ready.append(Entry(row_id, row[SIZE], row))
+                self.ready_count += 1
+                self.payload_count += 1
+                known[row_id] = room
+            elif (blocker := at.blocker_of(row, now_s)) is not None:
+                self._block(room, row_id, blocker)
+            else:
+                self._ready(room, Entry(row_id, row[SIZE], row))
+        return count
 
     def _ready(self, room: Room, entry: Entry) -> None:
-        ready, (row_id, _, row) = room.ready, entry  # what is no fresh row is not read again with the rest of its room
-        if row is not None and row[at.DUE] == FRESH and self._is_left(room, row_id):
+        ready, row_id, row = room.ready, entry.id, entry.row
+        # What is no fresh row is not read again with the rest of its room.
+        if row is not None and row[DUE] == FRESH and self._is_left(room, row_id):
             return
-        if row is not None and (row[at.PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
-            entry = entry._replace(row=None)
+        if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
+            entry = Entry(row_id, entry.size_bytes, None)
         if not ready or row_id > ready[-1].id:
             ready.append(entry)
         else:
@@ -115,8 +119,7 @@ class Rooms:
     def refill(self, room: Room, rows: Sequence[Row], limit: int, now_s: float) -> None:
         """What was read of a room that lacks more, at most limit rows from more_from on."""
         self._is_whole(room)
-        for row in rows:
-            self.note(row, now_s)
+        self.note(rows, now_s)
         if len(rows) >= limit and room.more_from is None:
             room.more_from = rows[-1][0] + 1
             self._cut.add(room.key)
@@ -281,9 +284,7 @@ class Rooms:
             if room is not None and row_id in room.blockers and row_id not in self._owed:
                 self._unblock(room, row_id)
             self.waits.unsure.discard(row_id)
-        for row in rows:
-            if row[at.NUMBER] in self.owned and at.is_open(row, self._blocks):
-                self.note(row, now_s)
+        self.note([row for row in rows if row[NUMBER] in self.owned and at.is_open(row, self._blocks)], now_s)
 
     def forget(self, numbers: frozenset[int] | None = None) -> None:
         """Partitions are no longer ours (None: none is): what is held of them stays known, nothing else does."""

@@ -36,7 +36,7 @@ def rooms_of(*rows: Row, blocks: bool = False) -> Rooms:
     made = Rooms(blocks)
     made.owned = NUMBERS
     for one in rows:
-        made.note(one, 0.0)
+        made.note([one], 0.0)
     return made
 
 
@@ -110,8 +110,8 @@ def test_an_outcome_that_waits_to_be_written_keeps_its_room_when_the_partition_c
     rooms.forget(NUMBERS)
     owe(rooms, 1, RETRYABLE, 1000)
     rooms.owned = NUMBERS
-    rooms.note(row(1, status="delivering", leased_ms=LEASE_MS), 0.0)
-    rooms.note(row(2), 0.0)
+    rooms.note([row(1, status="delivering", leased_ms=LEASE_MS)], 0.0)
+    rooms.note([row(2)], 0.0)
     rooms.settled(event_of(1), False)
     assert picked(rooms) == []
     look(rooms, rooms.blocking(), row(1, status="retryable", wait_ms=-1))
@@ -146,9 +146,9 @@ def test_what_was_held_is_remembered_also_behind_what_is_not(how: str) -> None:
     """It is not read again, being no fresh row any more: its followers would overtake it."""
     rooms = rooms_of(row(5))
     claim(rooms, 5)
-    rooms.note(row(1), 0.0)  # these commit late
-    rooms.note(row(2), 0.0)
-    rooms.note(row(3), 0.0)
+    rooms.note([row(1)], 0.0)  # these commit late
+    rooms.note([row(2)], 0.0)
+    rooms.note([row(3)], 0.0)
     if how == "retried":
         end(rooms, 5, RETRYABLE, 1000)
         rooms.wake(1.0)
@@ -172,7 +172,7 @@ def test_what_commits_late_in_front_of_all_is_not_remembered_without_end_either(
     """G9: a long transaction may bring any number of events with low ids."""
     rooms = rooms_of(row(1000))
     for number in range(1, 500):
-        rooms.note(row(number), 0.0)
+        rooms.note([row(number)], 0.0)
     assert rooms.ready_count <= 4
     assert picked(rooms)[0] == 1
 

@@ -104,7 +104,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         """Fresh rows behind the floor."""
         found = [row for row in self.open_rows() if row.due_s is None and row.id > self.floor][:limit]
         for row in found:
-            self.rooms.note(row.seen(self.now_s, is_light=is_light), self.now_s)
+            self.rooms.note([row.seen(self.now_s, is_light=is_light)], self.now_s)
             self.floor = row.id
 
     @rule()
@@ -113,7 +113,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         for row in self.open_rows():
             is_due = row.due_s is None or row.due_s <= self.now_s
             if row.id <= self.floor and is_due:
-                self.rooms.note(row.seen(self.now_s, is_light=True), self.now_s)
+                self.rooms.note([row.seen(self.now_s, is_light=True)], self.now_s)
                 self.news.discard(row.id)
         self.look(self.rooms.blocking())
 
@@ -178,7 +178,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         """What was committed in front of what was read."""
         open_ids = [row.id for row in self.open_rows() if row.due_s is None and row.id <= self.floor]
         for row_id in self.rooms.unknown(open_ids) if self.rooms.is_whole else ():
-            self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
+            self.rooms.note([self.rows[row_id].seen(self.now_s, is_light=True)], self.now_s)
 
     @rule()
     def claim_suspect(self) -> None:
@@ -232,7 +232,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         self.floor = len(self.rows)
         dead = [row for row in self.rows.values() if row.status == "failed" and not self.goes_past(row)]
         for row in [*sorted(self.open_rows(), key=lambda row: row.due_s is not None), *dead]:
-            self.rooms.note(row.seen(self.now_s, is_light=True), self.now_s)
+            self.rooms.note([row.seen(self.now_s, is_light=True)], self.now_s)
         self.news.clear()
 
     @rule(by_s=some.sampled_from([0.1, DELAY_S, LEASE_S + 1]))

@@ -202,5 +202,5 @@ class Reading:
 
     def _inline_bytes(self, rows: int, budget_bytes: int) -> int:
         """How long payloads may be to come along with so many rows. Longer ones are read one by one."""
-        is_enough = self._rooms.payload_count >= 2 * self._lane.batch_size  # to claim next
+        is_enough = self._rooms.ready_count - self._rooms.light_count >= 2 * self._lane.batch_size  # to claim next
         return 0 if is_enough else max(1, budget_bytes // (2 * rows))

@@ -80,17 +80,12 @@ class Room:
         is_dead = bool(self.blockers) and self.blockers[self.open_until].why == DEAD
         return is_dead and not (self.held or self.is_claimable)
 
-    @property
-    def is_empty(self) -> bool:
-        """Is nothing known of it?"""
-        return not (self.held or self.ready or self.blockers) and self.more_from is None
-
     def offers(self, at_once: int, most_held: int) -> list[Entry]:
         """What may be claimed next: no more than at_once, and together with what is held at most most_held."""
-        held = self.held
+        held, ready = self.held, self.ready
         if held > most_held // 2:  # it is topped up by many, not by each that ends
             return []
-        count, ready = min(at_once, most_held - held), self.ready
+        count = at_once if at_once <= most_held - held else most_held - held
         if not self.blockers and self.more_from is None:
             return ready[:count]
         end = self.end

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from outboxd.event import Event
+from outboxd.publishers.route import Item
 from outboxd.relay import rooms as module
 from outboxd.relay import waits
 from outboxd.relay.room import FOREVER_S, Row
@@ -53,12 +54,17 @@ def claim(rooms: Rooms, *ids: int, room: str = "a") -> None:
 def end(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
     """A publish ends, and is settled."""
     owe(rooms, row_id, status, delay_ms, now_s)
-    rooms.settled(event_of(row_id), False)
+    settle(rooms, row_id)
 
 
 def owe(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
     """A publish ends."""
-    rooms.owed(event_of(row_id), Settlement(row_id, 1, status, delay_ms=delay_ms), now_s)
+    rooms.owed([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, status, delay_ms=delay_ms))], now_s)
+
+
+def settle(rooms: Rooms, row_id: int) -> None:
+    """What became of it is written."""
+    rooms.settled([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, DELIVERED))], frozenset())
 
 
 def look(rooms: Rooms, ids: Iterable[int], *rows: Row) -> None:
@@ -97,7 +103,7 @@ def test_a_look_before_an_outcome_is_written_does_not_take_its_lease_for_somebod
     claim(rooms, 1)
     owe(rooms, 1, RETRYABLE, 1000)
     look(rooms, rooms.blocking(), row(1, status="delivering", leased_ms=LEASE_MS))
-    rooms.settled(event_of(1), False)
+    settle(rooms, 1)
     rooms.wake(1.0)
     assert picked(rooms) == [1, 2]
 
@@ -112,7 +118,7 @@ def test_an_outcome_that_waits_to_be_written_keeps_its_room_when_the_partition_c
     rooms.owned = NUMBERS
     rooms.note([row(1, status="delivering", leased_ms=LEASE_MS)], 0.0)
     rooms.note([row(2)], 0.0)
-    rooms.settled(event_of(1), False)
+    settle(rooms, 1)
     assert picked(rooms) == []
     look(rooms, rooms.blocking(), row(1, status="retryable", wait_ms=-1))
     assert picked(rooms) == [1, 2]
@@ -218,7 +224,7 @@ def check_nothing_left(rooms: Rooms) -> None:
     waits = rooms.waits
     assert [*rooms._rooms, *rooms._known, *rooms._turn, *rooms._owed, *rooms._cut] == []
     assert [*waits._suspects, *waits._until_s, *waits.unsure] == []
-    assert (rooms.ready_count, rooms.payload_count) == (0, 0)
+    assert (rooms.ready_count, rooms.light_count) == (0, 0)
 
 
 def test_nothing_is_left_of_what_is_delivered() -> None:

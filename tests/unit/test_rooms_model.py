@@ -8,6 +8,7 @@ from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from outboxd.event import Event
+from outboxd.publishers.route import Item
 from outboxd.relay import rooms as module
 from outboxd.relay.rooms import Rooms
 from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, Settlement
@@ -208,11 +209,12 @@ class RoomsAndTable(RuleBasedStateMachine):
     def owe(self, row: Stored, end: str) -> None:
         """Its outcome waits to be written."""
         row.owed = Settlement(row.id, 1, end, delay_ms=round(DELAY_S * 1000) if end == RETRYABLE else 0)
-        self.rooms.owed(self.event(row), row.owed, self.now_s)
+        self.rooms.owed([(Item(self.event(row), 1, 0.0), row.owed)], self.now_s)
 
     @rule()
     def settle(self) -> None:
         """Outcomes are written."""
+        ended = [(Item(self.event(row), 1, 0.0), row.owed) for row in self.rows.values() if row.owed is not None]
         for row in self.rows.values():
             if row.owed is not None:
                 row.status = row.owed.status
@@ -221,7 +223,7 @@ class RoomsAndTable(RuleBasedStateMachine):
                 elif row.owed.status == RELEASED:
                     row.status = "pending" if row.due_s is None else "retryable"
                 row.owed, row.is_held, row.lease_s = None, False, 0.0
-                self.rooms.settled(self.event(row), False)
+        self.rooms.settled(ended, frozenset())
 
     @rule()
     def lose_the_partition(self) -> None:
@@ -260,10 +262,10 @@ class RoomsAndTable(RuleBasedStateMachine):
     @invariant()
     def counts(self) -> None:
         """They say what is there."""
-        rooms = set(self.rooms._rooms.values()) | set(self.rooms._turn.values())
+        rooms = set(self.rooms._rooms.values()) | set(self.rooms._turn)
         entries = [entry for room in rooms for entry in room.ready]
         assert self.rooms.ready_count == len(entries)
-        assert self.rooms.payload_count == sum(entry.row is not None for entry in entries)
+        assert self.rooms.light_count == sum(entry.row is None for entry in entries)
         held: dict[str, int] = defaultdict(int)
         for row in self.rows.values():
             held[row.room] += row.is_held and row.owed is None

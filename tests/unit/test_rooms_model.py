@@ -7,7 +7,6 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from outboxd.event import Event
 from outboxd.publishers.route import Item
 from outboxd.relay import rooms as module
 from outboxd.relay.rooms import Rooms
@@ -45,9 +44,9 @@ class RoomsAndTable(RuleBasedStateMachine):
         finally:
             self.patch.stop()
 
-    def event(self, row: Stored) -> Event:
+    def item(self, row: Stored) -> Item:
         """As a claim gives it."""
-        return make_event(id=row.id, room_id=row.room, envelope=b"{}")
+        return Item(make_event(id=row.id, room_id=row.room, envelope=b"{}"), 1, 0.0)
 
     # the table
 
@@ -104,9 +103,8 @@ class RoomsAndTable(RuleBasedStateMachine):
     def scan(self, limit: int, is_light: bool) -> None:
         """Fresh rows behind the floor."""
         found = [row for row in self.open_rows() if row.due_s is None and row.id > self.floor][:limit]
-        for row in found:
-            self.rooms.note([row.seen(self.now_s, is_light=is_light)], self.now_s)
-            self.floor = row.id
+        self.rooms.note([row.seen(self.now_s, is_light=is_light) for row in found], self.now_s)
+        self.floor = max([self.floor, *(row.id for row in found)])
 
     @rule()
     def sweep(self) -> None:
@@ -173,7 +171,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         for row_id in ids:
             row = self.rows[row_id]
             row.status, row.is_held, row.lease_s = "delivering", True, self.now_s + LEASE_S
-        self.rooms.admitted(self.event(self.rows[row_id]) for row_id in ids)
+        self.rooms.admitted([self.item(self.rows[row_id]).event for row_id in ids])
 
     def look_for_late(self) -> None:
         """What was committed in front of what was read."""
@@ -209,12 +207,12 @@ class RoomsAndTable(RuleBasedStateMachine):
     def owe(self, row: Stored, end: str) -> None:
         """Its outcome waits to be written."""
         row.owed = Settlement(row.id, 1, end, delay_ms=round(DELAY_S * 1000) if end == RETRYABLE else 0)
-        self.rooms.owed([(Item(self.event(row), 1, 0.0), row.owed)], self.now_s)
+        self.rooms.owed([(self.item(row), row.owed)], self.now_s)
 
     @rule()
     def settle(self) -> None:
         """Outcomes are written."""
-        ended = [(Item(self.event(row), 1, 0.0), row.owed) for row in self.rows.values() if row.owed is not None]
+        ended = [(self.item(row), row.owed) for row in self.rows.values() if row.owed is not None]
         for row in self.rows.values():
             if row.owed is not None:
                 row.status = row.owed.status

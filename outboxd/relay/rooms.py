@@ -162,7 +162,7 @@ class Rooms:
         for room, ids in ids_of.items():
             room.held += len(ids)
             first = room.ready[: len(ids)]
-            if not room.blockers and [entry.id for entry in first] == ids:  # mostly
+            if [entry.id for entry in first] == ids:  # mostly
                 del room.ready[: len(ids)]
                 self.ready_count -= len(ids)
                 if self.light_count:

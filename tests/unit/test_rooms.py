@@ -62,9 +62,10 @@ def owe(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, n
     rooms.owed([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, status, delay_ms=delay_ms))], now_s)
 
 
-def settle(rooms: Rooms, row_id: int) -> None:
-    """What became of it is written."""
-    rooms.settled([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, DELIVERED))], frozenset())
+def settle(rooms: Rooms, *ids: int, lost: Iterable[int] = ()) -> None:
+    """What became of them is written."""
+    ended = [(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, DELIVERED)) for row_id in ids]
+    rooms.settled(ended, frozenset(lost))
 
 
 def look(rooms: Rooms, ids: Iterable[int], *rows: Row) -> None:
@@ -257,3 +258,24 @@ def test_what_is_claimed_next_need_not_wait_for_what_is_in_hand() -> None:
     for row_id in (1, 2):
         end(rooms, row_id)
     assert claimed() == [9, 10, 11, 12]
+
+
+def test_an_event_is_held_that_was_claimed_before_those_in_front_of_it() -> None:
+    """An oversize one is taken out of its claim first."""
+    rooms = rooms_of(row(1), row(2), row(3), row(4, "b"))
+    claim(rooms, 2)
+    assert picked(rooms) == [4, 1, 3]
+    claim(rooms, 1, 3)
+    assert picked(rooms) == [4]
+
+
+def test_a_row_whose_settle_was_lost_is_looked_at() -> None:
+    """Somebody else has claimed it, or deleted it."""
+    rooms = rooms_of(row(1), row(2), row(3))
+    claim(rooms, 1, 2)
+    owe(rooms, 1)
+    owe(rooms, 2)
+    settle(rooms, 1, 2, lost=(2,))
+    assert rooms.waits.unsure == {2}
+    look(rooms, [2], row(2, status="delivering", leased_ms=LEASE_MS))
+    assert picked(rooms) == []

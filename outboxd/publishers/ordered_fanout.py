@@ -9,23 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from outboxd.event import PARKED, Dead, Delivered, Outcome, Retry
 from outboxd.publishers.fanout import Fanout
-from outboxd.publishers.route import Item, Route
+from outboxd.publishers.route import Item, Line, Route
 
 BEHIND = Retry(PARKED, "behind another event of its room", counted=False)
 """The outcome of what was not published because an event in front of it was not: it is to be given back."""
 
 Key = tuple[str, str]
-
-
-class Line:
-    """One room's events in hand. out: with the publishers. is_stuck: one of those failed."""
-
-    __slots__ = ("is_stuck", "out", "queue")
-
-    def __init__(self) -> None:
-        self.queue: list[Item] = []
-        self.out = 0
-        self.is_stuck = False
 
 
 class OrderedFanout(Fanout):
@@ -52,7 +41,8 @@ class OrderedFanout(Fanout):
             key = (event.app_code, event.room_id)
             line = lines.get(key)
             if line is None:
-                line = lines[key] = Line()
+                line = lines[key] = Line(key)
+            item.line = line
             if line.queue or line.is_stuck or (line.out and not chains):
                 insort(line.queue, item, key=_id)
                 self.queued += 1
@@ -77,9 +67,7 @@ class OrderedFanout(Fanout):
         stuck: set[Key] = set()
         lines = self._lines
         for place, (item, outcome) in enumerate(finished):
-            event = item.event
-            key = (event.app_code, event.room_id)
-            line = lines.get(key)  # an event without a room has none
+            line = item.line  # an event without a room has none
             if line is None or outcome is BEHIND:
                 continue
             line.out -= 1
@@ -87,11 +75,11 @@ class OrderedFanout(Fanout):
                 if line.is_stuck and not isinstance(outcome, Delivered):
                     finished[place] = (item, BEHIND)
                 line.is_stuck = True
-                stuck.add(key)
+                stuck.add(line.key)
             elif line.queue:
                 free += self._next(line)
             elif not line.out:
-                del lines[key]
+                del lines[line.key]
         if stuck:
             finished += self._stopped(stuck)
         if free:

@@ -39,7 +39,7 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_orde
                 commands[place] = (*head, encode(event))
             except InvalidEvent as error:
                 outcomes[place] = Dead(INVALID, str(error))
-        if is_ordered:
+        if is_ordered and outcomes:
             outcomes |= dict.fromkeys(behind_failures(events, outcomes), NOT_SENT)
             commands = {place: command for place, command in commands.items() if place not in outcomes}
         if commands:

@@ -34,7 +34,8 @@ class Gate(Protocol):
 
 class Item(msgspec.Struct, eq=False, gc=False):
     """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it.
-    later: those that are asked once the first ones have answered. Itself, and no other with the same event."""
+    later: those that are asked once the first ones have answered. line: of its room, in an ordered lane. Itself, and
+    no other with the same event."""
 
     event: Event
     token: int
@@ -45,6 +46,17 @@ class Item(msgspec.Struct, eq=False, gc=False):
     refused: tuple[str, ...] = ()
     retry: Retry | None = None
     dead: Dead | None = None
+    line: "Line | None" = None
+
+
+class Line(msgspec.Struct, eq=False):
+    """One room's events in hand. queue: they wait for those in front of them. out: how many are with the publishers.
+    is_stuck: one of those failed."""
+
+    key: tuple[str, str]
+    queue: list[Item] = []
+    out: int = 0
+    is_stuck: bool = False
 
 
 class Route:

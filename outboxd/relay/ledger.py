@@ -5,7 +5,7 @@ is lost or its row is gone. An outcome leaves the buffer only when a settle has 
 repeated on the next connection, where the claim's token tells what was already written.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from outboxd import vitals
 from outboxd.config.schema import Lane
@@ -16,12 +16,12 @@ from outboxd.publishers.ordered_fanout import BEHIND
 from outboxd.publishers.route import Item
 from outboxd.relay import policy
 from outboxd.relay.flight import Claimed, Flight
-from outboxd.relay.listener import Listener
+from outboxd.relay.listener import Listener, Owed
 from outboxd.relay.meter import Meter
 from outboxd.relay.parked import Parked
 from outboxd.relay.report import Report
 from outboxd.relay.stale import Stale, is_stale
-from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Pick, Settled, Settlement, Store, Want
+from outboxd.store.api import RELEASED, RETRYABLE, ZERO, Claim, Floors, Pick, Settled, Store, Want
 
 
 class Ledger:
@@ -38,7 +38,7 @@ class Ledger:
         self._random = random
         self._report = Report(slot, lane.name)
         self._flight = Flight(lane.lease_s)
-        self._buffer: list[tuple[Item, Settlement]] = []
+        self._buffer: list[Owed] = []
         self._oldest_s = 0.0
         self._parked = Parked()
         self._flowing = False
@@ -95,7 +95,7 @@ class Ledger:
         """What has become stale while it waited for a publisher is not published any more. is_last: the worker ends."""
         self._report.tell_discarded(now_s, is_last)
         for item in self._stale.taken_back(self._fanout, self._flight, self.stale_before_ms(now_s), now_s):
-            self._owe(item, policy.discard(item.event, item.token), now_s)
+            self._owe([(item, policy.discard(item.event, item.token))], now_s)
 
     # outcomes
 
@@ -108,20 +108,16 @@ class Ledger:
         database_ms = self._database_ms(now_s)
         outage_s = self._fanout.outage_s(now_s)
         observe, tells_each, delivered = self._meter.deliveries.observe, self._report.tells_each, 0
-        listener = self.listener
-        if not self._buffer:
-            self._oldest_s = now_s
+        ended: list[Owed] = []
         for item, outcome in finished:
             event = item.event
             if outcome is BEHIND:
-                self._owe(item, policy.release(event, item.token), now_s)
+                ended.append((item, policy.release(event, item.token)))
                 continue
             settlement = policy.settlement_of(
                 event, item.token, outcome, self._lane, outage_s, database_ms, self._random
             )
-            self._buffer.append((item, settlement))
-            if listener is not None:
-                listener.owed(event, settlement, now_s)
+            ended.append((item, settlement))
             is_delivered = outcome.__class__ is Delivered
             if is_delivered:
                 delivered += 1
@@ -130,6 +126,7 @@ class Ledger:
             if tells_each or not is_delivered:
                 self._report.outcome(event, outcome, settlement)
         self._report.delivered(delivered)
+        self._owe(ended, now_s)
 
     def _note_breakers(self) -> None:
         flowing = self._fanout.all_closed
@@ -158,12 +155,12 @@ class Ledger:
         store.hurry([one])
         return [one[0]]
 
-    def _owe(self, item: Item, settlement: Settlement, now_s: float) -> None:
+    def _owe(self, ended: Sequence[Owed], now_s: float) -> None:
         if not self._buffer:
             self._oldest_s = now_s
-        self._buffer.append((item, settlement))
+        self._buffer += ended
         if self.listener is not None:
-            self.listener.owed(item.event, settlement, now_s)
+            self.listener.owed(ended, now_s)
 
     def must_settle(self, now_s: float, within_s: float, hurry: bool, idle_within_s: float = 0.0) -> bool:
         """Is it time to settle even if nothing is to be claimed? within_s: of the first outcome, while others are
@@ -198,16 +195,14 @@ class Ledger:
             self._admit(claim, now_s)
         return claim
 
-    def _account(self, owed: list[tuple[Item, Settlement]], settled: Settled, now_s: float) -> None:
+    def _account(self, owed: Sequence[Owed], settled: Settled, now_s: float) -> None:
         self._slot.add(vitals.SETTLES)
         strange = frozenset(settled.lost) | frozenset(settled.gone)
         self._flight.finish(item for item, _ in owed)
-        listener = self.listener
+        if self.listener is not None:
+            self.listener.settled(owed, strange)
         for item, settlement in owed:
-            is_strange = bool(strange) and settlement.id in strange
-            if listener is not None:
-                listener.settled(item.event, is_strange)
-            if is_strange:
+            if settlement.id in strange:
                 gone = settlement.id in settled.gone
                 (self._report.gone if gone else self._report.lost)(item.event)
             elif settlement.status == RETRYABLE and not settlement.counted and not self._flowing:
@@ -227,21 +222,21 @@ class Ledger:
             if self.listener is not None:
                 self.listener.admitted((event,))
             settlement, dead = policy.oversize(event, claim.token, size_bytes, self._lane.max_event_bytes)
-            self._owe(item, settlement, since_s)
+            self._owe([(item, settlement)], since_s)
             self._report.outcome(event, dead, settlement)
         self._hand_over(items, since_s)
 
     def _hand_over(self, items: list[Item], now_s: float) -> None:
         if self.listener is not None:
-            self.listener.admitted(item.event for item in items)
+            self.listener.admitted([item.event for item in items])
         fit: list[Item] = []
         before_ms = self.stale_before_ms(now_s)
         for item in items:
             if before_ms and is_stale(item.event, before_ms):
-                self._owe(item, policy.discard(item.event, item.token), now_s)
+                self._owe([(item, policy.discard(item.event, item.token))], now_s)
             elif item.event.retry_count and policy.over_limit(item.event, self._lane):
                 settlement, dead = policy.limit_exceeded(item.event, item.token)
-                self._owe(item, settlement, now_s)
+                self._owe([(item, settlement)], now_s)
                 self._report.outcome(item.event, dead, settlement)
             else:
                 fit.append(item)
@@ -275,7 +270,7 @@ class Ledger:
     def release_waiting(self, now_s: float) -> None:
         """Give back what no publisher has been asked about (drain)."""
         for item in self._fanout.take_back():
-            self._owe(item, policy.release(item.event, item.token), now_s)
+            self._owe([(item, policy.release(item.event, item.token))], now_s)
 
     # a connection lost and found
 

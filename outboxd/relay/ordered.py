@@ -194,8 +194,8 @@ class Ordered:
         if not chosen:
             return None
         pick = self._pick(
-            rows=tuple(entry.row for entry in chosen if entry.row is not None),
-            ids=tuple(entry.id for entry in chosen if entry.row is None),
+            rows=tuple([entry.row for entry in chosen if entry.row is not None]),
+            ids=tuple([entry.id for entry in chosen if entry.row is None]),
         )
         return self._exchange(store, pick)
 

@@ -115,8 +115,7 @@ class Reading:
         self._note(partitions.blockers(numbers, dead=self._lane.blocks_on_dead), now_s)
 
     def _note(self, rows: Iterable[tuple[object, ...]], now_s: float) -> int:
-        note = self._rooms.note
-        return sum([note(row, now_s) for row in rows])
+        return self._rooms.note(rows, now_s)
 
     def _look_again(self, partitions: Partitions, ids: Sequence[int], now_s: float) -> None:
         self._rooms.looked_at(ids, partitions.rows(ids), now_s)
@@ -203,5 +202,5 @@ class Reading:
 
     def _inline_bytes(self, rows: int, budget_bytes: int) -> int:
         """How long payloads may be to come along with so many rows. Longer ones are read one by one."""
-        is_enough = self._rooms.payload_count >= 2 * self._lane.batch_size  # to claim next
+        is_enough = self._rooms.ready_count - self._rooms.light_count >= 2 * self._lane.batch_size  # to claim next
         return 0 if is_enough else max(1, budget_bytes // (2 * rows))

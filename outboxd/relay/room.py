@@ -3,6 +3,8 @@
 from bisect import bisect_left
 from typing import Any, NamedTuple
 
+import msgspec
+
 from outboxd.store.api import DELIVERED, FAILED, FRESH, RETRYABLE, Settlement
 
 Row = tuple[Any, ...]
@@ -19,17 +21,12 @@ ROOM, APP, PAYLOAD, STATUS, DUE, SIZE, NUMBER, LEASED_MS, WAIT_MS, NEXT_RETRY = 
 """Where a row's values stand: store.api.Partitions."""
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """An event that nothing but its place keeps. row: with its payload, if it is at hand."""
 
     id: int
     size_bytes: int
     row: Row | None
-
-    @property
-    def row_bytes(self) -> int:
-        """Of payload that is kept."""
-        return self.size_bytes if self.row is not None else 0
 
 
 class Blocker(NamedTuple):
@@ -83,22 +80,12 @@ class Room:
         is_dead = bool(self.blockers) and self.blockers[self.open_until].why == DEAD
         return is_dead and not (self.held or self.is_claimable)
 
-    @property
-    def is_empty(self) -> bool:
-        """Is nothing known of it?"""
-        return not (self.held or self.ready or self.blockers) and self.more_from is None
-
-    def follows(self, row: Row) -> bool:
-        """Does a fresh row, with its payload, come last in a room of which all is known and that nothing keeps?"""
-        is_known = row[PAYLOAD] is not None and self.more_from is None
-        return is_known and not self.blockers and (not self.ready or row[0] > self.ready[-1].id)
-
     def offers(self, at_once: int, most_held: int) -> list[Entry]:
         """What may be claimed next: no more than at_once, and together with what is held at most most_held."""
-        held = self.held
+        held, ready = self.held, self.ready
         if held > most_held // 2:  # it is topped up by many, not by each that ends
             return []
-        count, ready = min(at_once, most_held - held), self.ready
+        count = at_once if at_once <= most_held - held else most_held - held
         if not self.blockers and self.more_from is None:
             return ready[:count]
         end = self.end
@@ -108,7 +95,7 @@ class Room:
         """From this id on they are read again when they are claimed; how many were at hand."""
         count = sum(entry.row is not None for entry in self.ready if entry.id >= start_id)
         if count:
-            self.ready = [entry if entry.id < start_id else entry._replace(row=None) for entry in self.ready]
+            self.ready = [one if one.id < start_id else Entry(one.id, one.size_bytes, None) for one in self.ready]
         return count
 
     def place(self, row_id: int) -> int | None:

@@ -7,13 +7,14 @@ store.api.Partitions gives them; times are time.monotonic().
 """
 
 from bisect import insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from outboxd.event import Event
 from outboxd.relay import room as at
-from outboxd.relay.room import APP, DUE, LEASED_MS, NUMBER, ROOM, SIZE, STATUS, Blocker, Entry, Key, Room, Row
+from outboxd.relay.listener import Owed
+from outboxd.relay.room import APP, DUE, LEASED_MS, NUMBER, PAYLOAD, ROOM, SIZE, STATUS, Blocker, Entry, Key, Room, Row
 from outboxd.relay.waits import Waits
-from outboxd.store.api import FRESH, RELEASED, Settlement
+from outboxd.store.api import DELIVERED, FRESH, RELEASED, Settlement
 
 REMEMBERED = 100_000
 """Events that wait; above this only the first one of a room, the rest is read when its turn comes."""
@@ -30,51 +31,53 @@ class Rooms:
         self._rooms: dict[Key, Room] = {}
         self._known: dict[int, Room] = {}
         self._owed: set[int] = set()  # outcomes that are not yet written
-        self._turn: dict[Key, Room] = {}  # in the order in which they are claimed from
+        self._turn: dict[Room, None] = {}  # in the order in which they are claimed from
         self.waits = Waits()
         self._cut: set[Key] = set()  # rooms of which there is more than is remembered
         self.ready_count = 0  # events that are remembered and not claimed, whether they may be or not
-        self.payload_count = 0  # of those, with their payload
+        self.light_count = 0  # of those, without their payload
 
     # what is read
 
-    def note(self, row: Row, now_s: float) -> bool:
-        """An open row; False if it was known."""
-        row_id = row[0]
-        is_plain = row[LEASED_MS] < 0 and row[DUE] == FRESH and row[STATUS] == "pending"  # nearly all are
-        if row_id in self._known or (not is_plain and at.is_delayed(row)):
-            return False
-        key = (row[APP], row[ROOM]) if row[ROOM] else row_id
-        room = self._rooms.get(key)
-        if room is None:
-            room = self._rooms[key] = Room(key, row[NUMBER])
-        if is_plain and self.ready_count < REMEMBERED and room.follows(row):
-            if not room.ready:
-                self._turn[key] = room
-            room.ready.append(Entry(row_id, row[SIZE], row))
-            self.ready_count += 1
-            self.payload_count += 1
-            self._known[row_id] = room
-            return True
-        blocker = at.blocker_of(row, now_s)
-        if blocker is None:
-            self._ready(room, Entry(row_id, row[SIZE], row))
-        else:
-            self._block(room, row_id, blocker)
-        return True
+    def note(self, rows: Iterable[Row], now_s: float) -> int:
+        """Open rows; how many of them were not known."""
+        known, rooms, count = self._known, self._rooms, 0
+        for row in rows:
+            row_id = row[0]
+            is_plain = row[LEASED_MS] < 0 and row[DUE] == FRESH and row[STATUS] == "pending"  # nearly all are
+            if row_id in known or (not is_plain and at.is_delayed(row)):
+                continue
+            count += 1
+            key = (row[APP], row[ROOM]) if row[ROOM] else row_id
+            room = rooms.get(key)
+            if room is None:
+                room = rooms[key] = Room(key, row[NUMBER])
+            ready = room.ready
+            is_last = room.more_from is None and not room.blockers and (not ready or row_id > ready[-1].id)
+            if is_last and is_plain and row[PAYLOAD] is not None and self.ready_count < REMEMBERED:
+                if not ready:
+                    self._turn[room] = None
+                ready.append(Entry(row_id, row[SIZE], row))
+                self.ready_count += 1
+                known[row_id] = room
+            elif (blocker := at.blocker_of(row, now_s)) is not None:
+                self._block(room, row_id, blocker)
+            else:
+                self._ready(room, Entry(row_id, row[SIZE], row))
+        return count
 
     def _ready(self, room: Room, entry: Entry) -> None:
-        ready, (row_id, _, row) = room.ready, entry  # what is no fresh row is not read again with the rest of its room
-        if row is not None and row[at.DUE] == FRESH and self._is_left(room, row_id):
+        ready, row_id, row = room.ready, entry.id, entry.row
+        if row is not None and row[DUE] == FRESH and self._is_left(room, row_id):  # others are not read with its rest
             return
-        if row is not None and (row[at.PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
-            entry = entry._replace(row=None)
+        if row is not None and (row[PAYLOAD] is None or (room.blockers and row_id > room.open_until)):
+            entry = Entry(row_id, entry.size_bytes, None)
         if not ready or row_id > ready[-1].id:
             ready.append(entry)
         else:
             insort(ready, entry, key=at.id_of)
         self.ready_count += 1
-        self.payload_count += entry.row is not None
+        self.light_count += entry.row is None
         self._known[row_id] = self._rooms[room.key] = room
         if ready[0] is entry:
             self._queue(room)
@@ -90,10 +93,9 @@ class Rooms:
         return True
 
     def _block(self, room: Room, row_id: int, blocker: Blocker) -> None:
-        self._rooms[room.key] = room
-        self._known[row_id] = room
+        self._known[row_id] = self._rooms[room.key] = room
         if not room.blockers and room.ready:  # what waits behind it needs no payload in memory
-            self.payload_count -= room.drop_payloads(row_id)
+            self.light_count += room.drop_payloads(row_id)
         room.blockers[row_id] = blocker
         self.waits.add(room, row_id, blocker)
 
@@ -106,25 +108,22 @@ class Rooms:
 
     def _queue(self, room: Room) -> None:
         """Give it a turn if it may be claimed from; forget it if nothing is known of it."""
-        if room.is_claimable or room.lacks:
-            self._turn[room.key] = room
-        elif room.is_empty:
+        if room.ready or room.more_from is not None:
+            if room.is_claimable or room.lacks:
+                self._turn[room] = None
+        elif not (room.held or room.blockers):
             self._rooms.pop(room.key, None)
-            self._turn.pop(room.key, None)
+            self._turn.pop(room, None)
 
     def refill(self, room: Room, rows: Sequence[Row], limit: int, now_s: float) -> None:
         """What was read of a room that lacks more, at most limit rows from more_from on."""
-        self._is_whole(room)
-        for row in rows:
-            self.note(row, now_s)
+        room.more_from = None
+        self._cut.discard(room.key)
+        self.note(rows, now_s)
         if len(rows) >= limit and room.more_from is None:
             room.more_from = rows[-1][0] + 1
             self._cut.add(room.key)
         self._queue(room)
-
-    def _is_whole(self, room: Room) -> None:
-        room.more_from = None
-        self._cut.discard(room.key)
 
     @property
     def is_whole(self) -> bool:
@@ -133,24 +132,21 @@ class Rooms:
 
     def lacking(self) -> Room | None:
         """A room of which more must be read."""
-        return next((room for room in self._turn.values() if room.lacks), None)
+        return next((room for room in self._turn if room.lacks), None)
 
     # claims
 
     def pick(self, limit: int, budget_bytes: int, most_held: int, is_idle: bool) -> list[Entry]:
         """What to claim next, in the order of each room: of one, together with what is held of it, at most most_held.
         is_idle: the first one may exceed the budget. Nothing changes before `admitted` or `missed`."""
-        chosen, size_bytes = list[Entry](), 0
-        rooms = list(self._turn.values())
+        rooms, chosen, size_bytes = list(self._turn), list[Entry](), 0
         # Of as many rooms as can be: the events of one have to wait for each other.
         at_once = -(-limit // max(1, len(rooms)))
         for room in rooms:
-            if not (room.is_claimable or room.lacks):
-                del self._turn[room.key]
-                continue
-            if room.number in self.loading:
-                continue
-            for entry in room.offers(at_once, most_held):
+            offered = room.offers(at_once, most_held) if room.number not in self.loading else ()
+            if not (offered or room.is_claimable or room.lacks):
+                del self._turn[room]
+            for entry in offered:
                 size_bytes += entry.size_bytes
                 if len(chosen) >= limit or (size_bytes > budget_bytes and (chosen or not is_idle)):
                     return chosen
@@ -159,21 +155,23 @@ class Rooms:
 
     def admitted(self, events: Iterable[Event]) -> None:
         """They are claimed, and held until they are owed."""
-        known, touched = self._known, dict[Key, Room]()
+        known, ids_of = self._known, dict[Room, list[int]]()
         for event in events:
-            room = known.get(event.id)
-            if room is None:
-                continue
-            room.held += 1
-            touched[room.key] = room
-            if room.ready and room.ready[0].id == event.id and not room.blockers:  # mostly
-                self.ready_count -= 1
-                self.payload_count -= room.ready.pop(0).row is not None
+            if (room := known.get(event.id)) is not None:
+                ids_of.setdefault(room, []).append(event.id)
+        for room, ids in ids_of.items():
+            room.held += len(ids)
+            first = room.ready[: len(ids)]
+            if [entry.id for entry in first] == ids:  # mostly
+                del room.ready[: len(ids)]
+                self.ready_count -= len(ids)
+                if self.light_count:
+                    self.light_count -= sum([entry.row is None for entry in first])
             else:
-                self._take_out(room, event.id)
-                known[event.id] = room
-        for key, room in touched.items():
-            self._turn.pop(key, None)  # the others come first now
+                for row_id in ids:
+                    self._take_out(room, row_id)
+                    known[row_id] = room
+            self._turn.pop(room, None)  # the others come first now
             self._queue(room)
 
     def _take_out(self, room: Room, row_id: int) -> int:
@@ -186,42 +184,50 @@ class Rooms:
             return 0
         entry = room.ready.pop(place)
         self.ready_count -= 1
-        self.payload_count -= entry.row is not None
+        self.light_count -= entry.row is None
         return entry.size_bytes
 
     def missed(self, ids: Iterable[int]) -> None:
         """They could not be claimed: they stand otherwise than was known."""
         for row_id in ids:
             room = self._known.get(row_id)
-            if room is None:
+            if room is not None:
+                self._block(room, row_id, Blocker(at.UNSURE, at.FOREVER_S, self._take_out(room, row_id)))
+
+    def owed(self, ended: Iterable[Owed], now_s: float) -> None:
+        """Events that were held are about to be settled so; they stay known until that is written, since their rows
+        would be taken for somebody else's."""
+        known, owned = self._known, self.owned
+        for item, settlement in ended:
+            row_id = settlement.id
+            room = known.get(row_id)
+            if room is None or not room.held:
                 continue
-            self._block(room, row_id, Blocker(at.UNSURE, at.FOREVER_S, self._take_out(room, row_id)))
+            room.held -= 1
+            self._owed.add(row_id)
+            if room.number not in owned:
+                del known[row_id]  # if it becomes ours again, it is read as what the table says
+            elif settlement.status != DELIVERED:
+                self._ended(room, len(item.event.envelope), settlement, now_s)
+            if not room.held:
+                self._queue(room)
 
-    def owed(self, event: Event, settlement: Settlement, now_s: float) -> None:
-        """An event that was held is about to be settled so; it stays known until that is written, since its row would
-        be taken for somebody else's."""
-        room = self._known.get(event.id)
-        if room is None or not room.held:
-            return
-        room.held -= 1
-        self._owed.add(event.id)
-        if room.number not in self.owned:
-            del self._known[event.id]  # if it becomes ours again, it is read as what the table says
-        elif settlement.status == RELEASED:
-            self._ready(room, Entry(event.id, len(event.envelope), None))
-        elif (blocker := at.blocker_after(settlement, len(event.envelope), self._blocks, now_s)) is not None:
-            self._block(room, event.id, blocker)
-        if not room.held and room.is_empty:
-            self._queue(room)
+    def _ended(self, room: Room, size_bytes: int, settlement: Settlement, now_s: float) -> None:
+        """It was not delivered."""
+        if settlement.status == RELEASED:
+            self._ready(room, Entry(settlement.id, size_bytes, None))
+        elif (blocker := at.blocker_after(settlement, size_bytes, self._blocks, now_s)) is not None:
+            self._block(room, settlement.id, blocker)
 
-    def settled(self, event: Event, is_lost: bool) -> None:
-        """It is written. is_lost: not so, its claim was over."""
-        row_id, room = event.id, self._known.get(event.id)
-        self._owed.discard(row_id)
-        if room is not None and row_id not in room.blockers and room.place(row_id) is None:
-            del self._known[row_id]
-        if is_lost:
-            self.waits.unsure.add(row_id)
+    def settled(self, ended: Iterable[Owed], lost: Collection[int]) -> None:
+        """They are written. lost: ids of those that are not, since their claims were over."""
+        known, ids = self._known, [settlement.id for _, settlement in ended]
+        for row_id in ids:
+            room = known.get(row_id)
+            if room is not None and not (row_id in room.blockers or (room.ready and room.place(row_id) is not None)):
+                del known[row_id]
+        self._owed.difference_update(ids)
+        self.waits.unsure.update(lost)
 
     def lost(self, event: Event) -> None:
         """The claim of an event that is held holds no longer."""
@@ -241,7 +247,7 @@ class Rooms:
         for row_id in self.waits.over(now_s):
             room = self._known[row_id]
             if room.blockers[row_id].why == at.WAITING:
-                self._is_due(room, row_id)
+                self._ready(room, Entry(row_id, self._unblock(room, row_id).size_bytes, None))
             else:
                 self.waits.unsure.add(row_id)
 
@@ -250,10 +256,7 @@ class Rooms:
         for row_id in ids:
             room = self._known.get(row_id)
             if room is not None and row_id in room.blockers and room.blockers[row_id].why == at.WAITING:
-                self._is_due(room, row_id)
-
-    def _is_due(self, room: Room, row_id: int) -> None:
-        self._ready(room, Entry(row_id, self._unblock(room, row_id).size_bytes, None))
+                self._ready(room, Entry(row_id, self._unblock(room, row_id).size_bytes, None))
 
     @property
     def are_all_blocked(self) -> bool:
@@ -281,9 +284,7 @@ class Rooms:
             if room is not None and row_id in room.blockers and row_id not in self._owed:
                 self._unblock(room, row_id)
             self.waits.unsure.discard(row_id)
-        for row in rows:
-            if row[at.NUMBER] in self.owned and at.is_open(row, self._blocks):
-                self.note(row, now_s)
+        self.note([row for row in rows if row[NUMBER] in self.owned and at.is_open(row, self._blocks)], now_s)
 
     def forget(self, numbers: frozenset[int] | None = None) -> None:
         """Partitions are no longer ours (None: none is): what is held of them stays known, nothing else does."""
@@ -291,9 +292,9 @@ class Rooms:
             for entry in room.ready:
                 del self._known[entry.id]
             self.ready_count -= len(room.ready)
-            self.payload_count -= room.drop_payloads(0)
-            room.ready = []
-            self._is_whole(room)
+            self.light_count -= sum(entry.row is None for entry in room.ready)
+            room.ready, room.more_from = [], None
+            self._cut.discard(room.key)
             for row_id in list(room.blockers):
                 self._unblock(room, row_id)
             self._queue(room)

@@ -10,7 +10,8 @@ CHUNK = 1000
 
 def listed(numbers: Iterable[int]) -> str:
     """What stands between the parentheses of IN."""
-    return ",".join(map(str, map(int, numbers)))
+    values = tuple(numbers)
+    return ",".join(["%d"] * len(values)) % values
 
 
 def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
@@ -28,9 +29,8 @@ def among(column: str, ids: Sequence[int]) -> str:
     ranges: list[str] = []
     alone: list[int] = []
     start = 0
-    for end in range(1, len(ids) + 1):
-        if end < len(ids) and ids[end] == ids[end - 1] + 1:
-            continue
+    ends = [end for end in range(1, len(ids)) if ids[end] != ids[end - 1] + 1]
+    for end in (*ends, len(ids)):
         first, last = ids[start], ids[end - 1]
         if last - first >= SHORTEST_RANGE:
             ranges.append(f"{column} BETWEEN {first:d} AND {last - 1:d}")

@@ -45,7 +45,8 @@ REMEDY = {
     1146: "run `outboxd init-db` to create the tables",
     1698: "check the user and password of database.url, or database.password_file",
 }
-_PARAM = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_PARAM = re.compile(r":(?<![:\w]:)([a-z_]+)\b")
+"""The colon first, which the search can look for: else it tries at every digit of a list of ids."""
 
 
 @lru_cache(maxsize=512)

@@ -4,6 +4,7 @@ The contract is Partitions in api.py; the statements are in statements/partition
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 
 from outboxd.config.schema import Lane
 from outboxd.store import statements
@@ -147,7 +148,7 @@ class PartitionTable:
         held = self.keep(pick.numbers, pick.owner, pick.lease_ms)
         if len(held) < len(pick.numbers):
             return Claim(pick.token, disowned=tuple(number for number in pick.numbers if number not in held))
-        ids = sorted([*pick.ids, *(row[0] for row in pick.rows)])
+        ids = sorted([*pick.ids, *[row[0] for row in pick.rows]])
         taken = self._take(pick, ids)
         if len(taken) < len(ids):
             # What could not be taken may stand in front of others of its room: those must not be published.
@@ -155,7 +156,7 @@ class PartitionTable:
                 self._db.execute(self._sql["give_back"].replace("{ids}", listed(part)), {"token": pick.token})
             return Claim(pick.token, missed=tuple(row_id for row_id in ids if row_id not in taken))
         rows = [*pick.rows, *self._read(pick.ids, pick)]
-        rows.sort(key=lambda row: row[0])
+        rows.sort(key=itemgetter(0))
         missing = [row[0] for row in rows if row[5] is None and row[14] <= pick.max_event_bytes]
         payloads = {row_id: self._payload(row_id) for row_id in missing}
         events, oversize = events_of(rows, self._lane, payloads, pick.max_event_bytes, False)

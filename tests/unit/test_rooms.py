@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import pytest
 
 from outboxd.event import Event
+from outboxd.publishers.route import Item
 from outboxd.relay import rooms as module
 from outboxd.relay import waits
 from outboxd.relay.room import FOREVER_S, Row
@@ -36,7 +37,7 @@ def rooms_of(*rows: Row, blocks: bool = False) -> Rooms:
     made = Rooms(blocks)
     made.owned = NUMBERS
     for one in rows:
-        made.note(one, 0.0)
+        made.note([one], 0.0)
     return made
 
 
@@ -53,12 +54,18 @@ def claim(rooms: Rooms, *ids: int, room: str = "a") -> None:
 def end(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
     """A publish ends, and is settled."""
     owe(rooms, row_id, status, delay_ms, now_s)
-    rooms.settled(event_of(row_id), False)
+    settle(rooms, row_id)
 
 
 def owe(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
     """A publish ends."""
-    rooms.owed(event_of(row_id), Settlement(row_id, 1, status, delay_ms=delay_ms), now_s)
+    rooms.owed([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, status, delay_ms=delay_ms))], now_s)
+
+
+def settle(rooms: Rooms, *ids: int, lost: Iterable[int] = ()) -> None:
+    """What became of them is written."""
+    ended = [(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, DELIVERED)) for row_id in ids]
+    rooms.settled(ended, frozenset(lost))
 
 
 def look(rooms: Rooms, ids: Iterable[int], *rows: Row) -> None:
@@ -97,7 +104,7 @@ def test_a_look_before_an_outcome_is_written_does_not_take_its_lease_for_somebod
     claim(rooms, 1)
     owe(rooms, 1, RETRYABLE, 1000)
     look(rooms, rooms.blocking(), row(1, status="delivering", leased_ms=LEASE_MS))
-    rooms.settled(event_of(1), False)
+    settle(rooms, 1)
     rooms.wake(1.0)
     assert picked(rooms) == [1, 2]
 
@@ -110,9 +117,9 @@ def test_an_outcome_that_waits_to_be_written_keeps_its_room_when_the_partition_c
     rooms.forget(NUMBERS)
     owe(rooms, 1, RETRYABLE, 1000)
     rooms.owned = NUMBERS
-    rooms.note(row(1, status="delivering", leased_ms=LEASE_MS), 0.0)
-    rooms.note(row(2), 0.0)
-    rooms.settled(event_of(1), False)
+    rooms.note([row(1, status="delivering", leased_ms=LEASE_MS)], 0.0)
+    rooms.note([row(2)], 0.0)
+    settle(rooms, 1)
     assert picked(rooms) == []
     look(rooms, rooms.blocking(), row(1, status="retryable", wait_ms=-1))
     assert picked(rooms) == [1, 2]
@@ -146,9 +153,9 @@ def test_what_was_held_is_remembered_also_behind_what_is_not(how: str) -> None:
     """It is not read again, being no fresh row any more: its followers would overtake it."""
     rooms = rooms_of(row(5))
     claim(rooms, 5)
-    rooms.note(row(1), 0.0)  # these commit late
-    rooms.note(row(2), 0.0)
-    rooms.note(row(3), 0.0)
+    rooms.note([row(1)], 0.0)  # these commit late
+    rooms.note([row(2)], 0.0)
+    rooms.note([row(3)], 0.0)
     if how == "retried":
         end(rooms, 5, RETRYABLE, 1000)
         rooms.wake(1.0)
@@ -172,7 +179,7 @@ def test_what_commits_late_in_front_of_all_is_not_remembered_without_end_either(
     """G9: a long transaction may bring any number of events with low ids."""
     rooms = rooms_of(row(1000))
     for number in range(1, 500):
-        rooms.note(row(number), 0.0)
+        rooms.note([row(number)], 0.0)
     assert rooms.ready_count <= 4
     assert picked(rooms)[0] == 1
 
@@ -218,7 +225,7 @@ def check_nothing_left(rooms: Rooms) -> None:
     waits = rooms.waits
     assert [*rooms._rooms, *rooms._known, *rooms._turn, *rooms._owed, *rooms._cut] == []
     assert [*waits._suspects, *waits._until_s, *waits.unsure] == []
-    assert (rooms.ready_count, rooms.payload_count) == (0, 0)
+    assert (rooms.ready_count, rooms.light_count) == (0, 0)
 
 
 def test_nothing_is_left_of_what_is_delivered() -> None:
@@ -251,3 +258,24 @@ def test_what_is_claimed_next_need_not_wait_for_what_is_in_hand() -> None:
     for row_id in (1, 2):
         end(rooms, row_id)
     assert claimed() == [9, 10, 11, 12]
+
+
+def test_an_event_is_held_that_was_claimed_before_those_in_front_of_it() -> None:
+    """An oversize one is taken out of its claim first."""
+    rooms = rooms_of(row(1), row(2), row(3), row(4, "b"))
+    claim(rooms, 2)
+    assert picked(rooms) == [4, 1, 3]
+    claim(rooms, 1, 3)
+    assert picked(rooms) == [4]
+
+
+def test_a_row_whose_settle_was_lost_is_looked_at() -> None:
+    """Somebody else has claimed it, or deleted it."""
+    rooms = rooms_of(row(1), row(2), row(3))
+    claim(rooms, 1, 2)
+    owe(rooms, 1)
+    owe(rooms, 2)
+    settle(rooms, 1, 2, lost=(2,))
+    assert rooms.waits.unsure == {2}
+    look(rooms, [2], row(2, status="delivering", leased_ms=LEASE_MS))
+    assert picked(rooms) == []

@@ -7,7 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as some
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from outboxd.event import Event
+from outboxd.publishers.route import Item
 from outboxd.relay import rooms as module
 from outboxd.relay.rooms import Rooms
 from outboxd.store.api import DELIVERED, FAILED, RELEASED, RETRYABLE, Settlement
@@ -44,9 +44,9 @@ class RoomsAndTable(RuleBasedStateMachine):
         finally:
             self.patch.stop()
 
-    def event(self, row: Stored) -> Event:
+    def item(self, row: Stored) -> Item:
         """As a claim gives it."""
-        return make_event(id=row.id, room_id=row.room, envelope=b"{}")
+        return Item(make_event(id=row.id, room_id=row.room, envelope=b"{}"), 1, 0.0)
 
     # the table
 
@@ -103,9 +103,8 @@ class RoomsAndTable(RuleBasedStateMachine):
     def scan(self, limit: int, is_light: bool) -> None:
         """Fresh rows behind the floor."""
         found = [row for row in self.open_rows() if row.due_s is None and row.id > self.floor][:limit]
-        for row in found:
-            self.rooms.note(row.seen(self.now_s, is_light=is_light), self.now_s)
-            self.floor = row.id
+        self.rooms.note([row.seen(self.now_s, is_light=is_light) for row in found], self.now_s)
+        self.floor = max([self.floor, *(row.id for row in found)])
 
     @rule()
     def sweep(self) -> None:
@@ -113,7 +112,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         for row in self.open_rows():
             is_due = row.due_s is None or row.due_s <= self.now_s
             if row.id <= self.floor and is_due:
-                self.rooms.note(row.seen(self.now_s, is_light=True), self.now_s)
+                self.rooms.note([row.seen(self.now_s, is_light=True)], self.now_s)
                 self.news.discard(row.id)
         self.look(self.rooms.blocking())
 
@@ -172,13 +171,13 @@ class RoomsAndTable(RuleBasedStateMachine):
         for row_id in ids:
             row = self.rows[row_id]
             row.status, row.is_held, row.lease_s = "delivering", True, self.now_s + LEASE_S
-        self.rooms.admitted(self.event(self.rows[row_id]) for row_id in ids)
+        self.rooms.admitted([self.item(self.rows[row_id]).event for row_id in ids])
 
     def look_for_late(self) -> None:
         """What was committed in front of what was read."""
         open_ids = [row.id for row in self.open_rows() if row.due_s is None and row.id <= self.floor]
         for row_id in self.rooms.unknown(open_ids) if self.rooms.is_whole else ():
-            self.rooms.note(self.rows[row_id].seen(self.now_s, is_light=True), self.now_s)
+            self.rooms.note([self.rows[row_id].seen(self.now_s, is_light=True)], self.now_s)
 
     @rule()
     def claim_suspect(self) -> None:
@@ -208,11 +207,12 @@ class RoomsAndTable(RuleBasedStateMachine):
     def owe(self, row: Stored, end: str) -> None:
         """Its outcome waits to be written."""
         row.owed = Settlement(row.id, 1, end, delay_ms=round(DELAY_S * 1000) if end == RETRYABLE else 0)
-        self.rooms.owed(self.event(row), row.owed, self.now_s)
+        self.rooms.owed([(self.item(row), row.owed)], self.now_s)
 
     @rule()
     def settle(self) -> None:
         """Outcomes are written."""
+        ended = [(self.item(row), row.owed) for row in self.rows.values() if row.owed is not None]
         for row in self.rows.values():
             if row.owed is not None:
                 row.status = row.owed.status
@@ -221,7 +221,7 @@ class RoomsAndTable(RuleBasedStateMachine):
                 elif row.owed.status == RELEASED:
                     row.status = "pending" if row.due_s is None else "retryable"
                 row.owed, row.is_held, row.lease_s = None, False, 0.0
-                self.rooms.settled(self.event(row), False)
+        self.rooms.settled(ended, frozenset())
 
     @rule()
     def lose_the_partition(self) -> None:
@@ -232,7 +232,7 @@ class RoomsAndTable(RuleBasedStateMachine):
         self.floor = len(self.rows)
         dead = [row for row in self.rows.values() if row.status == "failed" and not self.goes_past(row)]
         for row in [*sorted(self.open_rows(), key=lambda row: row.due_s is not None), *dead]:
-            self.rooms.note(row.seen(self.now_s, is_light=True), self.now_s)
+            self.rooms.note([row.seen(self.now_s, is_light=True)], self.now_s)
         self.news.clear()
 
     @rule(by_s=some.sampled_from([0.1, DELAY_S, LEASE_S + 1]))
@@ -260,10 +260,10 @@ class RoomsAndTable(RuleBasedStateMachine):
     @invariant()
     def counts(self) -> None:
         """They say what is there."""
-        rooms = set(self.rooms._rooms.values()) | set(self.rooms._turn.values())
+        rooms = set(self.rooms._rooms.values()) | set(self.rooms._turn)
         entries = [entry for room in rooms for entry in room.ready]
         assert self.rooms.ready_count == len(entries)
-        assert self.rooms.payload_count == sum(entry.row is not None for entry in entries)
+        assert self.rooms.light_count == sum(entry.row is None for entry in entries)
         held: dict[str, int] = defaultdict(int)
         for row in self.rows.values():
             held[row.room] += row.is_held and row.owed is None

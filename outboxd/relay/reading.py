@@ -7,7 +7,7 @@ from outboxd.config.schema import Lane
 from outboxd.relay.meter import Meter
 from outboxd.relay.rooms import Rooms
 from outboxd.relay.scans import FEW_PARTITIONS, Scans
-from outboxd.store.api import FRESH, PARTITIONS, ZERO, Floors, Partitions, Peek
+from outboxd.store.api import FRESH, ZERO, Floors, Partitions, Peek
 
 PIECE_PARTITIONS, PIECE_ROWS = 16, 200
 """How much one piece of a sweep reads, without payloads."""
@@ -30,6 +30,7 @@ class Reading:
         self._leaving: frozenset[int] = frozenset()
         self._loading: dict[int, Floors] = {}
         self._look_at: list[int] = []  # what a sweep has yet to look at
+        self._window_rows = 0  # of one partition, at least, in the next window of a backlog
         self.poll_at_s = 0.0
         self.found = False
 
@@ -190,11 +191,17 @@ class Reading:
         """Of all these partitions together, from where they stand: a batch, if they have their share of the events."""
         scans, most = self._scans, self._lane.batch_size
         numbers, after, upto = list(starts), min(floor.fresh_id for floor in starts.values()), FRESH
-        if not scans.are_level(starts):
-            most = most * PARTITIONS // len(numbers)
-            upto = min(partitions.window(after, most), scans.next_floor(starts))
+        is_backlog = not scans.are_level(starts)
+        if is_backlog:
+            each = min(most, max(self._window_rows, -(-most * 3 // (2 * len(numbers)))))
+            window, most = partitions.window(numbers, after, each), each * len(numbers)
+            upto = min(window, scans.next_floor(starts))
         rows = sorted(partitions.scan_new(numbers, after, upto, most + 1, self._inline_bytes(most, budget_bytes)))
         self._note(rows, now_s)
+        if is_backlog:  # the more unevenly the partitions are filled, the sooner a window ends
+            is_short = upto == window != FRESH and len(rows) < self._lane.batch_size // 2
+            is_long = len(rows) > 2 * self._lane.batch_size
+            self._window_rows = 2 * each if is_short else each // 2 if is_long else each
         if len(rows) > most:
             scans.fell_behind()
         else:

@@ -181,8 +181,9 @@ class Partitions(Protocol):
         id, and twice as many due ones, by due_at_ms and id. inline_bytes: how long a payload may be to come along; 0:
         nothing but what order asks for."""
 
-    def window(self, after: int, count: int) -> int:
-        """Behind an id, in all partitions, the id of the fresh row number count; FRESH: there are fewer."""
+    def window(self, numbers: Sequence[int], after: int, each: int) -> int:
+        """The id up to which none of these partitions has more than `each` fresh rows behind `after`; FRESH: none has
+        so many."""
 
     def scan_new(
         self, numbers: Sequence[int], after: int, upto: int, limit: int, inline_bytes: int

@@ -3,6 +3,7 @@
 Answers are data; what is told to people is composed by the command line. Every statement reads ranges of an index only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from outboxd.config.schema import Lane
 from outboxd.errors import StoreConflict, StoreRefused
 from outboxd.store.api import FRESH, LAST_ERROR_CHARACTERS
-from outboxd.store.connection import Connection, Params
+from outboxd.store.connection import Connection, Params, Row
 from outboxd.store.desk_find import REPEATS, Desk, Found, find, found_of, now_ms, text
 from outboxd.table import LIMITS
 
@@ -21,6 +22,9 @@ __all__ = [
 
 COUNT_CAP = 100_000
 """Rows of each index range that a count reads at the most."""
+
+HEADS = 500
+"""Rows of each partition that are read where the first ones of all cannot be: what is in flight stands in front."""
 
 UNPUBLISHED = frozenset({"pending", "retryable", "delivering"})
 
@@ -48,7 +52,7 @@ class Overview:
     later. retrying: retryable, due or waiting. capped: the classes whose range was not read to its end, so that the
     number is a lower bound. oldest_age_ms: since when the oldest event waits that could have been published, None if
     none does; events with unknown creation are left out. next_due_ms: of what waits for its time. blocked_rooms: rooms
-    of the oldest COUNT_CAP dead letters that nobody has skipped, whether or not anything follows them; None: no room of
+    of COUNT_CAP dead letters that nobody has skipped, whether or not anything follows them; None: no room of
     the lane waits for a dead letter.
     """
 
@@ -152,7 +156,7 @@ def overview(connection: Connection, lane: Lane) -> Overview:
     capped: set[str] = set()
     oldest: list[int] = []
     for pending_is, low, high in (("fresh", FRESH, FRESH), ("fresh", 0, now), ("scheduled", now + 1, FRESH - 1)):
-        rows = desk.query("count_class", {"low": low, "high": high, "most": COUNT_CAP + 1})
+        rows = _counted(desk, low, high)
         classes = {"pending": pending_is, "retryable": "retrying", "delivering": "delivering"}
         if sum(int(row[1]) for row in rows) > COUNT_CAP:
             capped.update(classes.values())
@@ -177,6 +181,25 @@ def overview(connection: Connection, lane: Lane) -> Overview:
         paused_by=text(paused[0][1]) if paused else "",
         blocked_rooms=blocked,
     )
+
+
+def _counted(desk: Desk, low: int, high: int) -> Sequence[Row]:
+    """(status, how many, since when the oldest waits) of a range of due values, COUNT_CAP + 1 rows at the most.
+
+    Where the index begins with the partition, rows that stand together in it lie far apart. So fresh ones, of which
+    there may be many, are counted by the index alone; which are not pending, and how old they are, the heads tell.
+    """
+    most, bounds = COUNT_CAP + 1, {"low": low, "high": high}
+    if not desk.is_parted:
+        return desk.query("count_class", {**bounds, "most": most})
+    heads = desk.query("class_heads", {**bounds, "each": HEADS})
+    if low != FRESH:
+        ages = [(state, 0, since) for state, _, since in heads]
+        return [*desk.query("count_class", {**bounds, "most": most}), *ages]
+    others = [row for row in heads if row[0] != "pending"]
+    count = int(desk.query("count_fresh", {"fresh": FRESH, "most": most})[0][0]) - sum(int(row[1]) for row in others)
+    since = next((row[2] for row in heads if row[0] == "pending"), None)
+    return [*others, ("pending", max(0, count), since)]
 
 
 def kill(connection: Connection, lane: Lane, event: Found, by: str) -> Killed:

@@ -11,6 +11,7 @@ from outboxd.store.api import FAILED
 from outboxd.store.connection import NO_PARAMS, Connection, Params, Row
 from outboxd.store.migrate_sqlite import index_of, partition_index
 from outboxd.store.migrations import theirs
+from outboxd.store.spread import along_due, along_rooms, is_parted, lacks_index
 
 Answer = TypeVar("Answer")
 
@@ -58,17 +59,28 @@ class Desk:
     def __init__(self, connection: Connection, lane: Lane) -> None:
         self.connection = connection
         self.lane = lane
+        self._is_as_found = connection.dialect != "mysql"
+        self.is_parted = is_parted(connection, lane)
+        """Does the index that all is read along begin with the partition (spread.py)?"""
         self._parts = _parts(connection, lane)
 
     def sql(self, name: str, ids: Sequence[int] = ()) -> str:
         """One statement, ready to run."""
         texts = statements.load("desk")
         sql = texts[name].replace("{wanted}", texts["wanted"]).replace("{ids}", ",".join(str(int(i)) for i in ids))
+        sql = along_rooms(sql) if self.is_parted else along_due(sql, self._parts["{due_index}"])
         for part, text in self._parts.items():
             sql = sql.replace(part, text)
         return statements.render(sql, self.connection.dialect, self.lane.name, self.lane.columns)
 
     def query(self, name: str, params: Params = NO_PARAMS, ids: Sequence[int] = ()) -> Sequence[Row]:
+        try:
+            return self.connection.query(self.sql(name, ids), params)
+        except StoreRefused as error:
+            if not lacks_index(error) or self._is_as_found:
+                raise
+        # The table is that of a lane with another `ordering`, until init-db is run: people are told of it all the same.
+        self._is_as_found, self.is_parted = True, not self.is_parted
         return self.connection.query(self.sql(name, ids), params)
 
     def execute(self, name: str, params: Params = NO_PARAMS, ids: Sequence[int] = ()) -> int:

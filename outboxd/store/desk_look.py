@@ -7,9 +7,10 @@ from outboxd.config.schema import Lane
 from outboxd.store.api import FRESH
 from outboxd.store.connection import Connection
 from outboxd.store.desk_find import Desk, Found, now_ms, text
+from outboxd.store.spread import share
 
 LOOK_CAP = 10_000
-"""Rows that one look reads at the most."""
+"""Rows that one look reads at the most; twice as many where each partition is looked at by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +32,11 @@ class Around:
 
 
 def around(connection: Connection, lane: Lane, event: Found) -> Around:
-    """Look around an event. Reads at most LOOK_CAP rows of each range."""
+    """Look around an event. Reads so many rows of each range at the most."""
     desk = Desk(connection, lane)
     paused = desk.query("lane", {"lane": lane.name})
     delivered = desk.query("newest_delivered")
-    failed = desk.query("newest_failure", {"high": FRESH - 1, "most": LOOK_CAP})
+    failed = desk.query("newest_failure", {"high": FRESH - 1, "each": share(LOOK_CAP, desk.is_parted)})
     return Around(
         paused=bool(paused and paused[0][0]),
         paused_by=text(paused[0][1]) if paused else "",
@@ -58,7 +59,8 @@ def _ahead(desk: Desk, event: Found) -> int:
 def _holders(desk: Desk) -> Mapping[str, int]:
     found: dict[str, int] = {}
     for low, high in ((FRESH, FRESH), (0, now_ms(desk))):
-        for worker, count in desk.query("holders", {"low": low, "high": high, "most": LOOK_CAP}):
+        params = {"low": low, "high": high, "each": share(LOOK_CAP, desk.is_parted)}
+        for worker, count in desk.query("holders", params):
             found[text(worker)] = found.get(text(worker), 0) + int(count)
     return found
 

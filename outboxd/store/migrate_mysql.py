@@ -19,7 +19,7 @@ from outboxd.store import statements
 from outboxd.store.connection import Connection
 from outboxd.store.migrate_adopt import Adoption
 from outboxd.store.migrate_checks import column_of, facts_of, fix_of, refusals
-from outboxd.store.migrate_plan import Step, Work, announcement, nulls_trigger, survey
+from outboxd.store.migrate_plan import Step, Work, announcement, nulls_trigger, spare_index, survey
 from outboxd.store.migrate_table import Server, inspect, server_of
 from outboxd.store.migrations import BOOKKEEPING, VERSION, load, make_beside, plan_beside, refuse_newer, theirs
 
@@ -159,11 +159,14 @@ def _write_down(run: _Run, work: Work) -> None:
         run.connection.execute(load("mysql")["write_version"], {"lane": lane.name, "version": VERSION})
     if not run.connection.query("SELECT 1 FROM outboxd_lane WHERE lane = :lane", {"lane": lane.name}):
         run.connection.execute(load("mysql")["write_lane"], {"lane": lane.name})
-    if known == VERSION and not work.steps:
-        run.report(f"{lane.name}: nothing to do, it has version {VERSION}")
-        return
-    run.report(f"{lane.name}: {'created' if work.table is None else 'migrated'}, it has version {VERSION}")
     table = inspect(run.connection, lane.name)
+    is_done = known == VERSION and not work.steps
+    told = "nothing to do" if is_done else "created" if work.table is None else "migrated"
+    run.report(f"{lane.name}: {told}, it has version {VERSION}")
+    for line in spare_index(table, lane):
+        run.report(line)
+    if is_done:
+        return
     if table is not None and nulls_trigger(lane) in table.triggers:
         run.report(
             f"{lane.name}: the trigger {nulls_trigger(lane)} turns NULLs that older producers write into defaults; "

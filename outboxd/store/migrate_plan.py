@@ -156,7 +156,7 @@ def _after_columns(table: Table, lane: Lane, server: Server) -> Iterator[Step]:
         index = "event" if "event" not in table.indexes else "outboxd_event"
         columns = f"{column_of(lane, 'app_code')}, {column_of(lane, 'event_id')}"
         yield Step("alter", f"ALTER TABLE {name} ADD UNIQUE KEY {index} ({columns})", f"{lane.name}: building an index")
-    if "due" not in table.indexes:
+    if "due" not in table.indexes and not lane.is_ordered:
         columns = column_of(lane, "due_at_ms")
         yield Step("alter", f"ALTER TABLE {name} ADD KEY due ({columns})", f"{lane.name}: building an index")
 
@@ -172,6 +172,19 @@ def _order_steps(lane: Lane, names: Iterable[str]) -> Iterator[Step]:
         kind = "insert" if name == "write_partitions" else "alter"
         says = f"{lane.name}: building an index" if name == "partition_index" else ""
         yield Step(kind, statement(name, "mysql", lane), says)
+
+
+def spare_index(table: Table | None, lane: Lane) -> Iterator[str]:
+    """What is told of an index that nobody reads. Daemons that know the lane as it was before read it still: so it is
+    not dropped here.
+    """
+    spare = "due" if lane.is_ordered else "rooms"
+    if table is not None and spare in table.indexes:
+        drop = f"ALTER TABLE {statements.quoted(lane.name, 'mysql')} DROP KEY {spare}"
+        yield (
+            f"{lane.name}: with `ordering: {lane.ordering}` its index {spare} only makes every event dearer; once all "
+            f"daemons are started anew: {drop}"
+        )
 
 
 def nulls_trigger(lane: Lane) -> str:

@@ -227,9 +227,9 @@ def inspect(connection: Connection, name: str) -> Table | None:
 
 
 def indexes_for(lane: Lane) -> Mapping[str, list[str]]:
-    """The indexes that claims read, and their columns' names in lower case."""
+    """The index that claims read, and its columns' names in lower case."""
     due, partition = theirs(lane, "due_at_ms").lower(), theirs(lane, ROOM_PARTITION).lower()
-    return {"due": [due]} | ({"rooms": [partition, due]} if lane.is_ordered else {})
+    return {"rooms": [partition, due]} if lane.is_ordered else {"due": [due]}
 
 
 def lacks_order(connection: Connection, table: Table, lane: Lane) -> tuple[str, ...]:

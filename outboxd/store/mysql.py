@@ -17,6 +17,7 @@ from outboxd.store.lists import CHUNK, among, chunks
 from outboxd.store.mysql_connection import MysqlConnection
 from outboxd.store.old_rows import OldRowTable
 from outboxd.store.partitions import PartitionTable
+from outboxd.store.spread import along_due, along_rooms, is_parted
 
 REPEATS = 4
 """How often a transaction is tried that meets deadlocks or lock waits."""
@@ -33,8 +34,11 @@ class MysqlStore:
     def __init__(self, connection: MysqlConnection, lane: Lane) -> None:
         self._db = connection
         self._lane = lane.name
+        parted = is_parted(connection, lane)
         self._sql = {
-            name: statements.render(sql, "mysql", lane.name, lane.columns)
+            name: statements.render(
+                along_rooms(sql) if parted else along_due(sql, "FORCE INDEX (due)"), "mysql", lane.name, lane.columns
+            )
             for name, sql in statements.load("mysql").items()
         }
         self.old_rows = OldRowTable(connection, lane)

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from outboxd.config.schema import Lane
 from outboxd.store import statements
 from outboxd.store.api import FRESH
-from outboxd.store.connection import Connection, Row
+from outboxd.store.connection import Connection
 from outboxd.store.lists import among, chunks
 from outboxd.store.migrate_sqlite import index_of
 from outboxd.store.migrations import theirs
 from outboxd.store.old_api import Kind, Old, Position, Round
+from outboxd.store.old_parted import PartedRows, old_of
+from outboxd.store.spread import along_due, along_rooms, is_parted
 
 DUE = {Kind.DELIVERED: -1, Kind.FAILED: -2, Kind.FRESH: FRESH}
 """due_at_ms of all rows of a kind."""
@@ -23,6 +25,7 @@ class OldRowTable:
         self._lane = lane.name
         self._sql = _statements(connection, lane)
         self._id = statements.quoted(theirs(lane, "id"), connection.dialect)
+        self._parted = PartedRows(connection, self._sql) if is_parted(connection, lane) else None
 
     def now_ms(self) -> int:
         return int(self._db.query(self._sql["now"])[0][0])
@@ -44,13 +47,20 @@ class OldRowTable:
         # Equal due values may be many: those behind the position are a range of ids.
         found = self._equal(after.due_at_ms, after.id, most) if after.id else []
         if len(found) < most:
-            params = {"low": after.due_at_ms + bool(after.id), "high": FRESH - 1, "most": most - len(found)}
-            found += map(_old, self._db.query(self._sql["range"], params))
+            found += self._range(after.due_at_ms + bool(after.id), most - len(found))
         return found
 
     def _equal(self, due_at_ms: int, after: int, most: int) -> list[Old]:
+        if self._parted:
+            return self._parted.equal(due_at_ms, after, most)
         rows = self._db.query(self._sql["equal"], {"due": due_at_ms, "after": after, "most": most})
-        return [_old(row) for row in rows]
+        return [old_of(row) for row in rows]
+
+    def _range(self, low: int, most: int) -> list[Old]:
+        if self._parted:
+            return self._parted.range(low, FRESH - 1, most)
+        rows = self._db.query(self._sql["range"], {"low": low, "high": FRESH - 1, "most": most})
+        return [old_of(row) for row in rows]
 
     def delete(self, kind: Kind, ids: Sequence[int]) -> int:
         still = self._sql[f"still_{kind}" if kind.is_terminal else "still_active"]
@@ -74,11 +84,6 @@ class OldRowTable:
         return self._sql[name].replace("{rows}", among(self._id, ids)).replace("{still}", still)
 
 
-def _old(row: Row) -> Old:
-    row_id, due_ms, created_ms, updated_ms, delivered_ms, is_leased = row
-    return Old(int(row_id), int(due_ms), int(created_ms), int(updated_ms), int(delivered_ms), bool(is_leased))
-
-
 def _statements(connection: Connection, lane: Lane) -> dict[str, str]:
     dialect = connection.dialect
     own = statements.load("old")
@@ -87,6 +92,10 @@ def _statements(connection: Connection, lane: Lane) -> dict[str, str]:
     if dialect == "sqlite":
         found = index_of(connection, lane.name, [theirs(lane, "due_at_ms")], unique=False)
         index = statements.quoted(found or f"{lane.name}_due", dialect)
+    parted = is_parted(connection, lane)
+    texts = {
+        name: along_rooms(sql) if parted else along_due(sql, "FORCE INDEX (due)") for name, sql in texts.items()
+    }
     kept = {"last_round", "win_round"}  # of outboxd_lane: a lane's own names for columns do not concern them
     return {
         name: statements.render(

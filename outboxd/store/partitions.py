@@ -15,17 +15,15 @@ from outboxd.store.lists import chunks, listed
 
 
 class PartitionTable:
-    """Implements store.api.Partitions. payload: reads one envelope. index, due: the names of rooms and due, where they
-    have others."""
+    """Implements store.api.Partitions. payload: reads one envelope. index: the name of rooms, where it has another."""
 
     def __init__(
-        self, connection: Connection, lane: Lane, payload: Callable[[int], bytes | str], index: str = "",
-        due: str = "",
+        self, connection: Connection, lane: Lane, payload: Callable[[int], bytes | str], index: str = ""
     ) -> None:
         self._db = connection
         self._lane = lane.name
         self._payload = payload
-        self._sql = _statements(lane, connection.dialect, index, due)
+        self._sql = _statements(lane, connection.dialect, index)
 
     # what stands in them
 
@@ -54,9 +52,11 @@ class PartitionTable:
                 params[_name("r", number)] = max(1, floor.due_at_ms + bool(floor.due_id))
         return self._db.query(" UNION ALL ".join(parts), params) if parts else ()
 
-    def window(self, after: int, count: int) -> int:
-        rows = self._db.query(self._sql["window"], {"fresh": FRESH, "after": after, "more": count - 1})
-        return int(rows[0][0]) if rows else FRESH
+    def window(self, numbers: Sequence[int], after: int, each: int) -> int:
+        parts = [self._sql["window"].replace("{number}", str(int(number))) for number in numbers]
+        params = {"fresh": FRESH, "after": after, "more": each - 1}
+        rows = self._db.query(" UNION ALL ".join(parts), params)
+        return min((int(row[0]) for row in rows), default=FRESH)
 
     def scan_new(
         self, numbers: Sequence[int], after: int, upto: int, limit: int, inline_bytes: int
@@ -188,11 +188,10 @@ INLINE_BYTES = 16 * 1024
 """Payloads up to this length come with their rows."""
 
 
-def _statements(lane: Lane, dialect: str, index: str, due: str) -> dict[str, str]:
+def _statements(lane: Lane, dialect: str, index: str) -> dict[str, str]:
     own = statements.load("partitions")  # of outboxd_partition: a lane's own names for columns do not concern them
     texts = {**statements.load(f"partitions_{dialect}"), **own}
     columns = {"{row}": texts["light"], "{rooms}": statements.quoted(index, dialect) if index else ""}
-    columns["{by_due}"] = statements.quoted(due, dialect) if due else ""
     full = {**columns, "{row}": texts["full"]}
     named = {name: (sql, columns) for name, sql in texts.items()}
     for name in ("scan_equal", "scan_range", "scan_new"):

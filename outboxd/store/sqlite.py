@@ -33,8 +33,7 @@ class SqliteStore:
         self.partitions: PartitionTable | None = None
         if lane.is_ordered:
             index = _index(connection, lane, "room_partition", "due_at_ms")
-            due = _index(connection, lane, "due_at_ms")
-            self.partitions = PartitionTable(connection, lane, self.payload, index, due)
+            self.partitions = PartitionTable(connection, lane, self.payload, index)
 
     def peek(self, floors: Floors) -> Peek:
         params = {

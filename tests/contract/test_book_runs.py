@@ -140,7 +140,7 @@ def test_the_log_is_read_along_its_indexes(connection: Connection, name: str, in
     params = {"job": key, "status": "failed", "before": 250, "most": 5, "since": 1, "until": 99, "id": 5}
     sql = Book(connection).sql(name, [1, 2, 3])
     if connection.dialect == "mysql":
-        (row,) = connection.query(f"EXPLAIN {sql}", params)
+        (row,) = connection.query(f"EXPLAIN FORMAT=TRADITIONAL {sql}", params)
         assert (row[5], "filesort" in str(row[9])) == (index, False)
         assert row[3] in ("range", "ref", "const")
         return

@@ -11,9 +11,15 @@ from outboxd.store import desk_dead
 from outboxd.store.api import FAILED, FRESH, ZERO, Store, Want
 from outboxd.store.connection import NO_PARAMS, Params
 from outboxd.store.desk_dead import DeadFilter, dead_count, dead_list, dead_page, purge, replay
-from tests.contract.conftest import Table
+from tests.contract.conftest import LANE, Table
 
 ANY = DeadFilter()
+
+
+@pytest.fixture(params=["none", "room"])
+def lane(request: pytest.FixtureRequest) -> Lane:
+    """Settings of the lane; the index of an ordered one begins with the partition on MySQL."""
+    return Lane(name=LANE, direct=("console",), ordering=request.param)
 
 
 def dead(table: Table, **columns: object) -> int:
@@ -181,6 +187,7 @@ def test_purge_deletes_dead_letters_only(table: Table, lane: Lane) -> None:
     assert table.status(kept) == "pending"
 
 
+@pytest.mark.parametrize("lane", ["none"], indirect=True)
 def test_a_replayed_event_is_claimed_again(table: Table, lane: Lane, store: Store, want: Callable[..., Want]) -> None:
     """The whole point of it."""
     row_id = dead(table)

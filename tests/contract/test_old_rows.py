@@ -13,10 +13,16 @@ from outboxd.store.migrate import init_db
 from outboxd.store.old_api import Kind, Position
 from outboxd.store.old_rows import OldRowTable
 from outboxd.store.prune import MOST_ROWS, Walk, count_prunable, prune
-from tests.contract.conftest import Table
+from tests.contract.conftest import LANE, Table
 
 AN_HOUR_MS = 3_600_000
 NO_PAUSE: Callable[[float], None] = lambda _: None  # noqa: E731 - a value for calls, not a function of this module
+
+
+@pytest.fixture(params=["none", "room"])
+def lane(request: pytest.FixtureRequest) -> Lane:
+    """Settings of the lane; the index of an ordered one begins with the partition on MySQL."""
+    return Lane(name=LANE, direct=("console",), ordering=request.param)
 
 
 @pytest.fixture

@@ -45,7 +45,10 @@ def ids(rows: Any) -> list[int]:
 
 def test_a_lane_without_order_has_no_partitions(database: Database, table: Table) -> None:
     """Nothing of it costs such a lane anything."""
-    with closing(open_store(database, Lane(name=LANE, direct=("console",)))) as store:
+    lane = Lane(name=LANE, direct=("console",))
+    with closing(connect(patient(database))) as connection:
+        init_db(connection, [lane])
+    with closing(open_store(database, lane)) as store:
         assert store.partitions is None
 
 
@@ -274,13 +277,14 @@ def make_table(database: Database, lane: Lane) -> Store:
     return open_store(database, lane)
 
 
-def test_a_window_ends_behind_so_many_fresh_rows_of_any_partition(table: Table, partitions: Partitions) -> None:
+def test_a_window_ends_where_a_partition_has_so_many_fresh_rows(table: Table, partitions: Partitions) -> None:
     """A scan of what is new reads its rows of it, and none behind it."""
-    ids = [table.insert(room_id=f"room-{number}") for number in range(10)]
+    ids = [table.insert(room_id="one" if number % 3 else f"room-{number}") for number in range(10)]
     table.change(ids[1], status="delivered")
     table.change(ids[2], next_retry_at_ms=table.now_ms() + 60_000)
-    assert partitions.window(0, 3) == ids[4]
-    assert partitions.window(ids[4], 5) == ids[9]
-    assert partitions.window(ids[4], 6) == FRESH
+    (one,) = {row[NUMBER] for row in partitions.rows([ids[4]])}
+    assert partitions.window(range(PARTITIONS), 0, 2) == ids[5]
+    assert partitions.window([one], ids[4], 3) == ids[8]
+    assert partitions.window(range(PARTITIONS), ids[4], 4) == FRESH
     found = sorted(row[0] for row in partitions.scan_new(range(PARTITIONS), ids[0], ids[5], 100, 10))
     assert found == ids[3:6]

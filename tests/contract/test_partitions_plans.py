@@ -13,8 +13,7 @@ from tests.contract.conftest import LANE, Table
 PARTS = {"full", "light", "size"}
 """Named texts that are parts of statements."""
 BY_ROOMS = {"peek", "scan_new", "scan_new_light", "scan_equal", "scan_equal_light", "scan_range", "scan_range_light",
-            "open_ids", "scan_room", "blockers", "dead_blockers"}  # fmt: skip
-BY_DUE = {"window"}
+            "open_ids", "window", "scan_room", "blockers", "dead_blockers"}  # fmt: skip
 BY_LANE = {"owners", "owned"}
 """All of one lane's partitions, which are few."""
 PLACES = {"{number}": "3", "{numbers}": "3,4,5", "{ids}": "5,6,7", "{limit}": "10", "{due}": ":due"}
@@ -103,7 +102,7 @@ def check_mysql(name: str, lines: Sequence[tuple[object, ...]]) -> None:
     assert is_planned or str(lines[0][3]) == "Select tables optimized away", f"{name} is not planned: {lines}"
     for where, kind, key, extra in lines:
         if where == LANE:
-            expected = "rooms" if name in BY_ROOMS else "due" if name in BY_DUE else "PRIMARY"
+            expected = "rooms" if name in BY_ROOMS else "PRIMARY"
             assert key == expected, f"{name}: {lines}"
             assert kind == "range", f"{name}: {lines}"
             # The rooms of a list of partitions are sorted by nobody.
@@ -121,5 +120,5 @@ def test_the_statements_are_all_that_are_looked_at() -> None:
     own |= {"acquire", "keep", "ask", "release", "withdraw"}
     for dialect in ("mysql", "sqlite"):
         names = named(dialect)
-        assert names == {name for name in BY_ROOMS if not name.endswith("_light")} | BY_LANE | BY_DUE | own
+        assert names == {name for name in BY_ROOMS if not name.endswith("_light")} | BY_LANE | own
     assert PARTITIONS == 64

@@ -30,6 +30,8 @@ FIRST_JOBS = ("LogClean", "OutboxClean")
 ORDER_STATEMENTS = ("partition_column", "partition_index", "write_partitions")
 """What an ordered lane needs beside its table, in this order."""
 
+DUE_KEY = ",\n  KEY due (due_at_ms)"
+
 NO_EXPRESSION_DEFAULT = "0"
 """The default of created_at_ms where the server knows only constants (MySQL before 8.0.13): unknown."""
 
@@ -77,7 +79,7 @@ def _has_jobs(connection: Connection) -> bool:
 def statement(name: str, dialect: str, lane: Lane, index: str = "", *, constant_default: bool = False) -> str:
     """One statement for a lane. index: the name for {index}."""
     sql = load(dialect)[name].replace("{index}", statements.quoted(index, dialect) if index else "")
-    sql = sql.replace("{lane}", lane.name)
+    sql = sql.replace("{lane}", lane.name).replace("{due_key}", "" if lane.is_ordered else DUE_KEY)
     if constant_default:
         sql = sql.replace("{now}", NO_EXPRESSION_DEFAULT)
     return statements.render(sql, dialect, lane.name, lane.columns)

@@ -1,6 +1,6 @@
 -- The tables on MySQL 8.0.1+ and MariaDB 10.6+, version 1. One column a line: an older table is altered to these very
 -- definitions. Every column that a claim or a settle writes has a fixed width and is never null, so that no row grows.
--- Ordered lanes alone have room_partition: a hash of the room, of the event where there is none. (LENGTH: '' = ' ' is true.)
+-- Ordered lanes alone have room_partition, and the index rooms instead of due: a hash of the room, of the event where there is none. (LENGTH: '' = ' ' is true.)
 
 -- name: lane
 CREATE TABLE {table} (
@@ -25,8 +25,7 @@ CREATE TABLE {table} (
   delivered_at_ms BIGINT NOT NULL DEFAULT 0,
   due_at_ms BIGINT AS (CASE status WHEN 'delivered' THEN -1 WHEN 'failed' THEN -2 ELSE IF(next_retry_at_ms <= 0, 9007199254740991, next_retry_at_ms) END) VIRTUAL,
   PRIMARY KEY (id),
-  UNIQUE KEY event (app_code, event_id),
-  KEY due (due_at_ms)
+  UNIQUE KEY event (app_code, event_id){due_key}
 ) ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 ROW_FORMAT=DYNAMIC
 
 -- name: partition_column

@@ -1,6 +1,7 @@
 -- What operators do, for both dialects. {due_index} makes the server read the index on due_at_ms: the primary key has
 -- the order of ids, too, but along it lies everything that was ever delivered. {ids} is a list of numbers. Rows are
--- changed by primary key, with their status checked again.
+-- changed by primary key, with their status checked again. {part}, {in_order}, [[ ]] and [then ] are for lanes whose index begins
+-- with the partition (store/spread.py).
 
 -- name: enqueue
 INSERT INTO {table} (app_code, event_id, event_type, room_id, envelope, content_type, headers, next_retry_at_ms,
@@ -29,23 +30,39 @@ FROM (SELECT status AS state,
              CASE WHEN created_at_ms = 0 THEN NULL
                   WHEN status = 'pending' AND next_retry_at_ms > created_at_ms THEN next_retry_at_ms
                   ELSE created_at_ms END AS since
-      FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high ORDER BY due_at_ms, id LIMIT :most) AS seen
+      FROM {table} {due_index} WHERE {part}due_at_ms BETWEEN :low AND :high {in_order} LIMIT :most) AS seen
 GROUP BY state
+
+-- name: class_heads
+-- {due_index}: the same of the first :each rows of a range.
+SELECT state, COUNT(*) AS counted, MIN(since) AS oldest
+FROM ([[SELECT status AS state,
+               CASE WHEN created_at_ms = 0 THEN NULL
+                    WHEN status = 'pending' AND next_retry_at_ms > created_at_ms THEN next_retry_at_ms
+                    ELSE created_at_ms END AS since
+        FROM {table} {due_index} WHERE {part}due_at_ms BETWEEN :low AND :high
+        ORDER BY due_at_ms, id LIMIT :each]]) AS seen
+GROUP BY state
+
+-- name: count_fresh
+-- {due_index} alone, at most :most entries of it.
+SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE {part}due_at_ms = :fresh LIMIT :most) AS seen
 
 -- name: count_failed
 -- {due_index} alone, at most :most entries of it.
-SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 LIMIT :most) AS seen
+SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index} WHERE {part}due_at_ms = -2 LIMIT :most) AS seen
 
 -- name: blocked_rooms
--- {due_index}: the first :most dead letters. Those that were skipped, or are of no room, block nobody.
+-- {due_index}: :most dead letters. Those that were skipped, or are of no room, block nobody.
 SELECT COUNT(*) FROM (SELECT DISTINCT a, r FROM (SELECT app_code AS a, room_id AS r, next_retry_at_ms AS n
-                                                 FROM {table} {due_index} WHERE due_at_ms = -2
-                                                 ORDER BY id LIMIT :most) AS seen
+                                                 FROM {table} {due_index} WHERE {part}due_at_ms = -2
+                                                 {in_order} LIMIT :most) AS seen
                       WHERE n >= 0 AND LENGTH(r) > 0) AS rooms
 
 -- name: next_due
 -- {due_index}: the first entry of a range.
-SELECT due_at_ms FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high ORDER BY due_at_ms LIMIT 1
+[[SELECT due_at_ms AS d FROM {table} {due_index} WHERE {part}due_at_ms BETWEEN :low AND :high
+  ORDER BY due_at_ms LIMIT 1]] [then ORDER BY d LIMIT 1]
 
 -- name: next_app
 -- The unique index: from one app_code to the next, one entry each.
@@ -70,11 +87,13 @@ WHERE id = :id AND status = :seen AND claim_token = :seen_token
 
 -- name: failed_up
 -- {due_index} alone: dead letters behind an id.
-SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 AND id > :position ORDER BY id LIMIT :most
+[[SELECT id AS i FROM {table} {due_index} WHERE {part}due_at_ms = -2 AND id > :position
+  ORDER BY id LIMIT :most]] [then ORDER BY i LIMIT :most]
 
 -- name: failed_down
 -- {due_index} alone: dead letters before an id, newest first.
-SELECT id FROM {table} {due_index} WHERE due_at_ms = -2 AND id < :position ORDER BY id DESC LIMIT :most
+[[SELECT id AS i FROM {table} {due_index} WHERE {part}due_at_ms = -2 AND id < :position
+  ORDER BY id DESC LIMIT :most]] [then ORDER BY i DESC LIMIT :most]
 
 -- name: dead_rows
 -- Primary key.
@@ -147,30 +166,31 @@ FROM (SELECT id AS i, CASE WHEN id < :id AND room_id = :room AND app_code = :app
 -- name: ahead_equal
 -- {due_index}: rows of one due value before an id, at most :most of them, that a claim would take first.
 SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index}
-                      WHERE due_at_ms = :due AND id < :id AND lock_until_ms <= {now} LIMIT :most) AS seen
+                      WHERE {part}due_at_ms = :due AND id < :id AND lock_until_ms <= {now} LIMIT :most) AS seen
 
 -- name: ahead_range
 -- {due_index}: rows due earlier, at most :most of them, that a claim would take first.
 SELECT COUNT(*) FROM (SELECT id FROM {table} {due_index}
-                      WHERE due_at_ms BETWEEN 0 AND :due - 1 AND lock_until_ms <= {now} LIMIT :most) AS seen
+                      WHERE {part}due_at_ms BETWEEN 0 AND :due - 1 AND lock_until_ms <= {now} LIMIT :most) AS seen
 
 -- name: holders
--- {due_index}: the first :most rows of a range, where those that are claimed stand.
-SELECT holder, COUNT(*) FROM (SELECT worker_id AS holder, status AS state, lock_until_ms AS until_ms
-                              FROM {table} {due_index} WHERE due_at_ms BETWEEN :low AND :high
-                              ORDER BY due_at_ms, id LIMIT :most) AS seen
+-- {due_index}: the first :each rows of a range, where those that are claimed stand.
+SELECT holder, COUNT(*) FROM ([[SELECT worker_id AS holder, status AS state, lock_until_ms AS until_ms
+                                FROM {table} {due_index} WHERE {part}due_at_ms BETWEEN :low AND :high
+                                ORDER BY due_at_ms, id LIMIT :each]]) AS seen
 WHERE state = 'delivering' AND until_ms > {now} GROUP BY holder
 
 -- name: newest_failure
--- {due_index}, from the end of those that are due at some time: at most :most of them.
-SELECT since, why FROM (SELECT status AS state, updated_at_ms AS since, last_error AS why
-                        FROM {table} {due_index} WHERE due_at_ms BETWEEN 0 AND :high
-                        ORDER BY due_at_ms DESC, id DESC LIMIT :most) AS seen
+-- {due_index}, from the end of those that are due at some time: at most :each of them.
+SELECT since, why FROM ([[SELECT status AS state, updated_at_ms AS since, last_error AS why
+                          FROM {table} {due_index} WHERE {part}due_at_ms BETWEEN 0 AND :high
+                          ORDER BY due_at_ms DESC, id DESC LIMIT :each]]) AS seen
 WHERE state = 'retryable' AND why IS NOT NULL ORDER BY since DESC LIMIT 1
 
 -- name: newest_delivered
 -- {due_index}, from its end.
-SELECT delivered_at_ms FROM {table} {due_index} WHERE due_at_ms = -1 ORDER BY id DESC LIMIT 1
+[[SELECT delivered_at_ms, id AS i FROM {table} {due_index} WHERE {part}due_at_ms = -1
+  ORDER BY id DESC LIMIT 1]] [then ORDER BY i DESC LIMIT 1]
 
 -- name: envelope
 -- Primary key.

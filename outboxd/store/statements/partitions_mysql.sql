@@ -51,8 +51,9 @@ SELECT {row} FROM {table} FORCE INDEX (rooms)
 WHERE room_partition IN ({numbers}) AND due_at_ms = :fresh AND id > :after AND id <= :upto LIMIT :limit
 
 -- name: window
--- Index due alone: the id behind which so many fresh rows stand, of whatever partition.
-SELECT id FROM {table} FORCE INDEX (due) WHERE due_at_ms = :fresh AND id > :after ORDER BY id LIMIT 1 OFFSET :more
+-- Index rooms alone: the id of the :each-th fresh row of one partition. Joined by UNION ALL.
+(SELECT id AS i FROM {table} FORCE INDEX (rooms)
+ WHERE room_partition = {number} AND due_at_ms = :fresh AND id > :after ORDER BY id LIMIT 1 OFFSET :more)
 
 -- name: scan_room
 -- Index rooms: one room's fresh rows from an id on, among those of its partition.

@@ -53,7 +53,8 @@ class Overview:
     number is a lower bound. oldest_age_ms: since when the oldest event waits that could have been published, None if
     none does; events with unknown creation are left out. next_due_ms: of what waits for its time. blocked_rooms: rooms
     of COUNT_CAP dead letters that nobody has skipped, whether or not anything follows them; None: no room of
-    the lane waits for a dead letter.
+    the lane waits for a dead letter. Of an ordered lane on MySQL, fresh events that are being delivered are found among
+    the first HEADS of each partition only; others count as fresh.
     """
 
     now_ms: int

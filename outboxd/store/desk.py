@@ -23,8 +23,9 @@ __all__ = [
 COUNT_CAP = 100_000
 """Rows of each index range that a count reads at the most."""
 
-HEADS = 500
-"""Rows of each partition that are read where the first ones of all cannot be: what is in flight stands in front."""
+FEW, HEADS = 20_000, 500
+"""Where rows that stand together in the index lie far apart, all fresh ones are looked at only if they are few; else
+the first ones of each partition, since what is in flight mostly stands in front."""
 
 UNPUBLISHED = frozenset({"pending", "retryable", "delivering"})
 
@@ -53,8 +54,8 @@ class Overview:
     number is a lower bound. oldest_age_ms: since when the oldest event waits that could have been published, None if
     none does; events with unknown creation are left out. next_due_ms: of what waits for its time. blocked_rooms: rooms
     of COUNT_CAP dead letters that nobody has skipped, whether or not anything follows them; None: no room of
-    the lane waits for a dead letter. Of an ordered lane on MySQL, fresh events that are being delivered are found among
-    the first HEADS of each partition only; others count as fresh.
+    the lane waits for a dead letter. Of an ordered lane on MySQL with more than FEW
+    fresh events, those that are being delivered are found among the first HEADS of each partition only.
     """
 
     now_ms: int
@@ -161,6 +162,8 @@ def overview(connection: Connection, lane: Lane) -> Overview:
         classes = {"pending": pending_is, "retryable": "retrying", "delivering": "delivering"}
         if sum(int(row[1]) for row in rows) > COUNT_CAP:
             capped.update(classes.values())
+        elif desk.is_parted and low == FRESH and sum(int(row[1]) for row in rows) > FEW:
+            capped.add("delivering")
         for state, count, since in rows:
             counts[classes[state]] += int(count)
             if since is not None and classes[state] != "scheduled":
@@ -187,20 +190,22 @@ def overview(connection: Connection, lane: Lane) -> Overview:
 def _counted(desk: Desk, low: int, high: int) -> Sequence[Row]:
     """(status, how many, since when the oldest waits) of a range of due values, COUNT_CAP + 1 rows at the most.
 
-    Where the index begins with the partition, rows that stand together in it lie far apart. So fresh ones, of which
-    there may be many, are counted by the index alone; which are not pending, and how old they are, the heads tell.
+    Where the index begins with the partition, rows that stand together in it lie far apart. So many fresh ones are
+    counted by the index alone; which of them are not pending, and how old they are, the first ones tell.
     """
     most, bounds = COUNT_CAP + 1, {"low": low, "high": high}
     if not desk.is_parted:
         return desk.query("count_class", {**bounds, "most": most})
-    heads = desk.query("class_heads", {**bounds, "each": HEADS})
     if low != FRESH:
-        ages = [(state, 0, since) for state, _, since in heads]
+        ages = [(row[0], 0, row[2]) for row in desk.query("class_heads", {**bounds, "each": HEADS})]
         return [*desk.query("count_class", {**bounds, "most": most}), *ages]
+    count = int(desk.query("count_fresh", {"fresh": FRESH, "most": most})[0][0])
+    if count <= FEW:
+        return desk.query("count_class", {**bounds, "most": most})
+    heads = desk.query("class_heads", {**bounds, "each": HEADS})
     others = [row for row in heads if row[0] != "pending"]
-    count = int(desk.query("count_fresh", {"fresh": FRESH, "most": most})[0][0]) - sum(int(row[1]) for row in others)
     since = next((row[2] for row in heads if row[0] == "pending"), None)
-    return [*others, ("pending", max(0, count), since)]
+    return [*others, ("pending", max(0, count - sum(int(row[1]) for row in others)), since)]
 
 
 def kill(connection: Connection, lane: Lane, event: Found, by: str) -> Killed:

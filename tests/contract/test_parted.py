@@ -79,6 +79,7 @@ def test_the_oldest_event_is_found_where_not_all_are_counted(
 ) -> None:
     """The count ends somewhere among the partitions; the age that an alert goes by must not."""
     monkeypatch.setattr(desk, "COUNT_CAP", 10)
+    monkeypatch.setattr(desk, "FEW", 5)
     now_ms = table.now_ms()
     for number in range(20):  # one stays, that of the last partition: the count does not come to it
         table.insert(room_id=f"old-{number}", created_at_ms=now_ms - HOUR_MS)
@@ -89,6 +90,23 @@ def test_the_oldest_event_is_found_where_not_all_are_counted(
     assert (shown.fresh, "fresh" in shown.capped) == (11, True)
     assert shown.oldest_age_ms is not None
     assert shown.oldest_age_ms >= HOUR_MS
+
+
+@pytest.mark.parametrize("few", [5, 500])
+def test_what_is_in_flight_is_counted_wherever_it_stands_or_said_to_be_more(
+    table: Table, lane: Lane, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Behind many that wait for a blocked room, too."""
+    monkeypatch.setattr(desk, "FEW", few)
+    monkeypatch.setattr(desk, "HEADS", 3)
+    table.insert_many(5, room_id="blocked")
+    holder = {"status": "delivering", "worker_id": "n/w", "lock_until_ms": table.now_ms() + HOUR_MS}
+    table.insert(room_id="blocked", **holder)
+    table.insert(room_id="other", **holder)
+    shown = overview(table.connection, lane)
+    is_exact = few > 5 or table.connection.dialect == "sqlite"
+    assert (shown.fresh, shown.delivering) == ((5, 2) if is_exact else (6, 1))
+    assert shown.capped == (frozenset() if is_exact else {"delivering"})
 
 
 def test_what_goes_on_around_an_event_is_seen_in_every_partition(table: Table, lane: Lane) -> None:

@@ -191,14 +191,18 @@ def test_where_no_room_waits_nothing_is_skipped(
 
 
 def test_an_ordered_lane_starts_only_when_its_table_is_ready(cli: Cli, config: Path, mysql_url: str) -> None:
-    """G10: one line, and what to do; init-db says what it did, and a second run that nothing is left."""
+    """G10: one line, and what to do; init-db says what it did, and a second run that nothing is left but to drop the
+    index that nobody reads any more."""
     write_config(config, mysql_url, PUBLISHERS)
     cli("init-db").ok()
     write_config(config, mysql_url, PUBLISHERS, **ORDERED)
     assert "has no column room_partition: run `outboxd init-db`" in cli("run").failed()
     assert "ADD COLUMN room_partition" in cli("init-db", "--print").ok()
     assert "room_outbox: building an index" in cli("init-db").ok()
-    assert cli("init-db").ok() == "room_outbox: nothing to do, it has version 1\n"
+    first, second = cli("init-db").ok().splitlines()
+    assert first == "room_outbox: nothing to do, it has version 1"
+    execute(mysql_url, second.rpartition(": ")[2])
+    assert cli("init-db").ok() == f"{first}\n"
     assert cli("init-db", "--print").ok().startswith("-- nothing to create or change")
     execute(mysql_url, "DELETE FROM outboxd_partition WHERE number = 63")
     assert "has not all of its rows in outboxd_partition: run `outboxd init-db`" in cli("run").failed()

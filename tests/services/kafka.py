@@ -16,7 +16,7 @@ from typing import Protocol
 from xml.etree import ElementTree
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -138,8 +138,23 @@ class GivenKafka:
 def make_topic(servers: str, topic: str, partitions: int = 4, config: Mapping[str, str] | None = None) -> None:
     """One that does not exist yet; clients find it when this returns."""
     admin = AdminClient({"bootstrap.servers": servers})
-    (made,) = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(config or {}))]).values()
-    made.result(30)
+
+    def is_made() -> bool:
+        # A broker that was frozen until just now may never answer what it is asked first.
+        new = NewTopic(topic, partitions, 1, config=dict(config or {}))
+        (made,) = admin.create_topics([new], request_timeout=5).values()
+        try:
+            made.result(10)
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code not in (KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS):
+                raise
+            return bool(code == KafkaError.TOPIC_ALREADY_EXISTS)  # made by the one before
+        except TimeoutError:
+            return False
+        return True
+
+    wait_for(is_made, 60, f"the topic {topic} to be made")
     wait_for(lambda: topic in admin.list_topics(timeout=10).topics, 30, f"the topic {topic}")
 
 

@@ -42,8 +42,8 @@ REMEDY = {
     1054: "run `outboxd init-db` to bring the table up to date",
     1142: "grant the user this right (docs/operations.md lists the grants)",
     1143: "grant the user this right (docs/operations.md lists the grants)",
-    1176: "run `outboxd init-db` to bring the table up to date",
     1146: "run `outboxd init-db` to create the tables",
+    1176: "run `outboxd init-db` to bring the table up to date",
     1698: "check the user and password of database.url, or database.password_file",
 }
 _PARAM = re.compile(r":(?<![:\w]:)([a-z_]+)\b")

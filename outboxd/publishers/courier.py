@@ -49,7 +49,6 @@ class Courier:
         self, name: str, capacity: int, send: Send, close_client: Callable[[], None], is_ordered: bool = False
     ) -> None:
         self.chains = is_ordered
-        self._last: list[Call] = []  # the last batch
         self._capacity = capacity
         self._send = send
         self._close_client = close_client
@@ -105,11 +104,10 @@ class Courier:
     def _hand_over(self) -> None:
         if self._busy_until_s is not None or not self._waiting or self._is_closed:
             return
-        if self.chains and any(call in self._mailbox for call in self._last):
-            return  # what is to be known of it has not come out yet
         batch = [call for call in self._waiting if call in self._mailbox]
+        if self.chains and len(self._mailbox) > len(batch):
+            return  # not all that became of the last batch has come out yet
         self._waiting.clear()
-        self._last = batch
         if batch:
             for call in batch:
                 call.late = GIVEN_UP

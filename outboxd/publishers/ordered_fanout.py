@@ -18,7 +18,8 @@ Key = tuple[str, str]
 
 
 class OrderedFanout(Fanout):
-    """A Fanout. blocks: is a dead letter a failure, for those behind it?"""
+    """A Fanout. blocks: is a dead letter a failure, for those behind it? With a publisher that chains, only rooms of
+    which an event has just failed have a line."""
 
     def __init__(self, routes: Sequence[Route], timeout_s: float, blocks: bool) -> None:
         super().__init__(routes, timeout_s)
@@ -31,8 +32,10 @@ class OrderedFanout(Fanout):
 
     def offer(self, items: Iterable[Item]) -> int:
         """Take items in; how many no publisher wants. An event without a room waits for nobody."""
-        free: list[Item] = []
         lines, chains = self._lines, self.chains
+        if chains and not lines:
+            return super().offer(items)
+        free: list[Item] = []
         for item in items:
             event = item.event
             if not event.room_id:
@@ -41,9 +44,12 @@ class OrderedFanout(Fanout):
             key = (event.app_code, event.room_id)
             line = lines.get(key)
             if line is None:
+                if chains:
+                    free.append(item)
+                    continue
                 line = lines[key] = Line(key)
             item.line = line
-            if line.queue or line.is_stuck or (line.out and not chains):
+            if line.queue or line.is_stuck or line.out:
                 insort(line.queue, item, key=_id)
                 self.queued += 1
             else:
@@ -63,6 +69,10 @@ class OrderedFanout(Fanout):
     def collect(self, now_s: float) -> list[tuple[Item, Outcome]]:
         """Items that are done since the last call; with one that failed come those behind it, as BEHIND."""
         finished = super().collect(now_s)
+        if self.chains:
+            self._line_up(finished)
+            if not self._lines:
+                return finished
         free: list[Item] = []
         stuck: set[Key] = set()
         lines = self._lines
@@ -85,6 +95,22 @@ class OrderedFanout(Fanout):
         if free:
             self._unmatched += super().offer(free)
         return finished
+
+    def _line_up(self, finished: Sequence[tuple[Item, Outcome]]) -> None:
+        """Give a line to each room of which an event has failed."""
+        failed = [item for item, outcome in finished if outcome.__class__ is not Delivered and outcome is not BEHIND]
+        new = {key: Line(key) for item in failed if (key := _key(item)) and key not in self._lines}
+        if not new:
+            return
+        self._lines |= new
+        route = self.routes[0]
+        with_publishers = (item for item, _ in route.in_flight.values())
+        ended = (item for item, outcome in finished if outcome is not BEHIND)
+        for item in (*ended, *with_publishers, *route.waiting):
+            key = _key(item)
+            if key in new:
+                item.line = new[key]
+                item.line.out += 1
 
     def _goes_past(self, outcome: Outcome) -> bool:
         """Does an event that was not delivered keep nobody?"""
@@ -112,18 +138,17 @@ class OrderedFanout(Fanout):
         """Items that no publisher was asked about, as Fanout does; those that wait for their turn, too. Those behind
         them, which `keep` keeps, come out of `collect` as BEHIND."""
         taken = super().take_back(keep)
-        lines = {key: self._lines[key] for item in taken if (key := _key(item)) and key in self._lines}
+        keys = {key for item in taken if (key := _key(item))}
         behind: list[Item] = []
-        if self.chains and lines and self.waiting:
-            behind = super().take_back(lambda item: _key(item) not in lines)
+        if self.chains and keys and self.waiting:
+            behind = super().take_back(lambda item: _key(item) not in keys)
             self._finished += [(item, BEHIND) for item in behind]
         for item in (*taken, *behind):
-            key = _key(item)
-            if key in lines:
-                lines[key].out -= 1
+            if (key := _key(item)) in self._lines:
+                self._lines[key].out -= 1
         for key, line in list(self._lines.items()):
             gone = [item for item in line.queue if keep is None or not keep(item)]
-            if not gone and key not in lines:
+            if not gone and key not in keys:
                 continue
             taken += gone
             self._finished += [(item, BEHIND) for item in line.queue if keep is not None and keep(item)]

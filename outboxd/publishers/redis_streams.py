@@ -12,7 +12,7 @@ from outboxd.config.schema import RedisStreams
 from outboxd.errors import PublisherError
 from outboxd.event import INVALID, Dead, Event, Outcome
 from outboxd.message import InvalidEvent, encode
-from outboxd.publishers.courier import NOT_SENT, Courier, behind_failures, room_of
+from outboxd.publishers.courier import NOT_SENT, Courier, Room, behind_failures, room_of
 from outboxd.publishers.redis_pipe import Command, Pipe, text_of
 from outboxd.redact import redact
 
@@ -44,12 +44,21 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_orde
             commands = {place: command for place, command in commands.items() if place not in outcomes}
         if commands:
             # A transaction answers twice for each event: not where no room has two of them.
-            has_runs = is_ordered and len(set(map(room_of, events))) < len(events)
-            exchange = pipe.exchange_all if has_runs else pipe.exchange
+            exchange = pipe.exchange_all if is_ordered and _has_runs(events) else pipe.exchange
             outcomes |= zip(commands, exchange(tuple(commands.values()), deadline_s), strict=True)
         return [outcomes[place] for place in range(len(events))]
 
     return Courier(settings.name, CAPACITY, send, pipe.close, is_ordered)
+
+
+def _has_runs(events: Sequence[Event]) -> bool:
+    """Has a room several of them? Mostly the first one has."""
+    rooms = set[Room]()
+    for event in events:
+        if (room := room_of(event)) in rooms:
+            return True
+        rooms.add(room)
+    return False
 
 
 def try_stream(settings: RedisStreams, timeout_s: float) -> str:

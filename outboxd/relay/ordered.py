@@ -18,6 +18,7 @@ from outboxd.relay.ledger import Ledger
 from outboxd.relay.meter import Meter
 from outboxd.relay.planner import Holding
 from outboxd.relay.reading import Reading
+from outboxd.relay.room import LIGHT
 from outboxd.relay.rooms import Rooms
 from outboxd.relay.source import new_token, tell_pause
 from outboxd.relay.tenure import Tenure
@@ -25,6 +26,9 @@ from outboxd.store.api import ZERO, Partitions, Pick, Store
 
 PER_ROOM = 32
 """Events of one room in hand, with a publisher that takes one at a time: enough until the next claim."""
+
+RUN = 8
+"""Events of one room at once, with a publisher that chains: they cost it less than those of as many rooms."""
 
 
 class Ordered:
@@ -180,10 +184,15 @@ class Ordered:
     def _claim(self, store: Store, partitions: Partitions, now_s: float, holding: Holding) -> bool | None:
         limit = 1 if holding.appetite == ONE else self._lane.batch_size
         budget_bytes = self._lane.max_inflight_bytes - holding.payload_bytes
-        most_held = self._lane.batch_size if self._fanout.chains else min(PER_ROOM, self._lane.batch_size)
+        chains = self._fanout.chains
+        most_held = self._lane.batch_size if chains else min(PER_ROOM, self._lane.batch_size)
         if self._reading.look_for_late(partitions, now_s):
             return False
-        chosen = self._rooms.pick(limit, budget_bytes, most_held, not holding.count)
+        is_little = self._had < 0 and self._rooms.ready_count < limit
+        if is_little and self._reading.read_more(partitions, now_s, budget_bytes):
+            self._had = 0
+            return False
+        chosen = self._rooms.pick(limit, budget_bytes, most_held, not holding.count, RUN if chains else 1)
         # Of one room alone, or for the bytes allowed, the batch never gets full: read on only as long as that helps.
         if len(chosen) < limit and (not chosen or len(chosen) > self._had):
             self._had = len(chosen)
@@ -194,8 +203,8 @@ class Ordered:
         if not chosen:
             return None
         pick = self._pick(
-            rows=tuple([entry.row for entry in chosen if entry.row is not None]),
-            ids=tuple([entry.id for entry in chosen if entry.row is None]),
+            rows=tuple([one for one in chosen if len(one) > LIGHT]),
+            ids=tuple([one[0] for one in chosen if len(one) == LIGHT]),
         )
         return self._exchange(store, pick)
 

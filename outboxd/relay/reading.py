@@ -13,6 +13,8 @@ PIECE_PARTITIONS, PIECE_ROWS = 16, 200
 """How much one piece of a sweep reads, without payloads."""
 LOOKED_AT = 1000
 REFILL_ROWS = 500
+READ_SHARE = 1.25
+"""So many batches are read of a backlog at once, if it goes on as it was."""
 LATE_MOST = 1000
 """So many events that were committed late are read at once; more are read piece by piece."""
 
@@ -31,6 +33,7 @@ class Reading:
         self._loading: dict[int, Floors] = {}
         self._look_at: list[int] = []  # what a sweep has yet to look at
         self._window_rows = 0  # of one partition, at least, in the next window of a backlog
+        self._ids_each = 0.0  # on how many ids comes a row of one partition, by the last read; 0: that must be asked
         self.poll_at_s = 0.0
         self.found = False
 
@@ -189,23 +192,30 @@ class Reading:
         self, partitions: Partitions, starts: Mapping[int, Floors], now_s: float, budget_bytes: int
     ) -> None:
         """Of all these partitions together, from where they stand: a batch, if they have their share of the events."""
-        scans, most = self._scans, self._lane.batch_size
-        numbers, after, upto = list(starts), min(floor.fresh_id for floor in starts.values()), FRESH
-        is_backlog = not scans.are_level(starts)
-        if is_backlog:
-            each = min(most, max(self._window_rows, -(-most * 3 // (2 * len(numbers)))))
+        scans, batch, numbers = self._scans, self._lane.batch_size, list(starts)
+        after, is_level = min(floor.fresh_id for floor in starts.values()), scans.are_level(starts)
+        ids_each, self._ids_each = 0.0 if is_level else self._ids_each, 0.0
+        each = min(batch, max(self._window_rows, -(-batch * 3 // (2 * len(numbers)))))
+        if is_level:
+            window, most = FRESH, batch
+        elif ids_each:
+            window, most = after + 1 + int(ids_each * batch * READ_SHARE / len(numbers)), 2 * batch
+        else:
             window, most = partitions.window(numbers, after, each), each * len(numbers)
-            upto = min(window, scans.next_floor(starts))
-        rows = sorted(partitions.scan_new(numbers, after, upto, most + 1, self._inline_bytes(most, budget_bytes)))
+        upto = FRESH if is_level else min(window, scans.next_floor(starts))
+        rows = partitions.scan_new(numbers, after, upto, most + 1, self._inline_bytes(most, budget_bytes))
         self._note(rows, now_s)
-        if is_backlog:  # the more unevenly the partitions are filled, the sooner a window ends
-            is_short = upto == window != FRESH and len(rows) < self._lane.batch_size // 2
-            is_long = len(rows) > 2 * self._lane.batch_size
-            self._window_rows = 2 * each if is_short else each // 2 if is_long else each
+        is_short = upto == window != FRESH and len(rows) < batch // 2
+        if not (is_level or ids_each):  # the more unevenly the partitions are filled, the sooner a window ends
+            self._window_rows = 2 * each if is_short else each // 2 if len(rows) > 2 * batch else each
         if len(rows) > most:
             scans.fell_behind()
-        else:
+        elif rows or not ids_each:
+            if ids_each and upto == window:  # perhaps nobody has so high an id yet, and what comes then is not late
+                upto = max(rows)[0]
             scans.saw_up_to(starts, rows, upto, now_s)
+            if upto != FRESH and not is_short:
+                self._ids_each = (upto - after) * len(numbers) / max(1, len(rows))
 
     def _inline_bytes(self, rows: int, budget_bytes: int) -> int:
         """How long payloads may be to come along with so many rows. Longer ones are read one by one."""

@@ -1,9 +1,8 @@
 """One room of an ordered lane, as far as it is open: its events that are known and not finished. Pure."""
 
 from bisect import bisect_left
+from operator import itemgetter
 from typing import Any, NamedTuple
-
-import msgspec
 
 from outboxd.store.api import DELIVERED, FAILED, FRESH, RETRYABLE, Settlement
 
@@ -21,12 +20,10 @@ ROOM, APP, PAYLOAD, STATUS, DUE, SIZE, NUMBER, LEASED_MS, WAIT_MS, NEXT_RETRY = 
 """Where a row's values stand: store.api.Partitions."""
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False):
-    """An event that nothing but its place keeps. row: with its payload, if it is at hand."""
-
-    id: int
-    size_bytes: int
-    row: Row | None
+Ready = Row
+"""An event that nothing but its place keeps: its row with the payload, or, where that is not at hand, (id, size)."""
+LIGHT = 2
+"""The length of one without its payload."""
 
 
 class Blocker(NamedTuple):
@@ -46,7 +43,7 @@ class Room:
     def __init__(self, key: Key, number: int) -> None:
         self.key = key
         self.number = number
-        self.ready: list[Entry] = []
+        self.ready: list[Ready] = []
         self.blockers: dict[int, Blocker] = {}
         self.held = 0
         self.more_from: int | None = None
@@ -67,7 +64,7 @@ class Room:
         if not self.ready:
             return False
         is_whole = not self.blockers and self.more_from is None  # mostly
-        return is_whole or self.ready[0].id < self.end
+        return is_whole or self.ready[0][0] < self.end
 
     @property
     def lacks(self) -> bool:
@@ -80,36 +77,47 @@ class Room:
         is_dead = bool(self.blockers) and self.blockers[self.open_until].why == DEAD
         return is_dead and not (self.held or self.is_claimable)
 
-    def offers(self, at_once: int, most_held: int) -> list[Entry]:
+    def offers(self, at_once: int, most_held: int) -> list[Ready]:
         """What may be claimed next: no more than at_once, and together with what is held at most most_held."""
-        held, ready = self.held, self.ready
+        held = self.held
         if held > most_held // 2:  # it is topped up by many, not by each that ends
             return []
         count = at_once if at_once <= most_held - held else most_held - held
+        ready = self.ready[:count]
         if not self.blockers and self.more_from is None:
-            return ready[:count]
+            return ready
         end = self.end
-        return [entry for entry in ready[:count] if entry.id < end]
+        return [one for one in ready if one[0] < end]
 
     def drop_payloads(self, start_id: int) -> int:
         """From this id on they are read again when they are claimed; how many were at hand."""
-        count = sum(entry.row is not None for entry in self.ready if entry.id >= start_id)
+        count = sum(len(one) > LIGHT for one in self.ready if one[0] >= start_id)
         if count:
-            self.ready = [one if one.id < start_id else Entry(one.id, one.size_bytes, None) for one in self.ready]
+            self.ready = [one if one[0] < start_id else light(one) for one in self.ready]
         return count
 
     def place(self, row_id: int) -> int | None:
         """Where an event stands among those that are ready, if it does."""
         ready = self.ready
-        if not ready or ready[0].id >= row_id:  # mostly it is the first one, or none of them
-            return 0 if ready and ready[0].id == row_id else None
+        if not ready or ready[0][0] >= row_id:  # mostly it is the first one, or none of them
+            return 0 if ready and ready[0][0] == row_id else None
         place = bisect_left(ready, row_id, key=id_of)
-        return place if place < len(ready) and ready[place].id == row_id else None
+        return place if place < len(ready) and ready[place][0] == row_id else None
 
 
-def id_of(entry: Entry) -> int:
-    """What entries are sorted by."""
-    return entry.id
+id_of = itemgetter(0)
+"""What they are sorted by."""
+
+
+def light(ready: Ready) -> Ready:
+    """The same without its payload, which is read again when it is claimed."""
+    return (ready[0], size_of(ready))
+
+
+def size_of(ready: Ready) -> int:
+    """Of the payload, in bytes."""
+    size: int = ready[SIZE] if len(ready) > LIGHT else ready[1]
+    return size
 
 
 def is_open(row: Row, blocks: bool) -> bool:
@@ -141,3 +149,14 @@ def blocker_after(settlement: Settlement, size_bytes: int, blocks: bool, now_s: 
     if settlement.status == RETRYABLE:
         return Blocker(WAITING, now_s + settlement.delay_ms / 1000, size_bytes)
     return Blocker(DEAD, FOREVER_S, size_bytes) if settlement.status == FAILED and blocks else None
+
+
+def fitting(chosen: list[Ready], limit: int, budget_bytes: int, may_exceed: bool) -> int:
+    """How many of them may be claimed: at most so many, with so many bytes. may_exceed: the first one may."""
+    if len(chosen) <= limit and sum([one[SIZE] if len(one) > LIGHT else one[1] for one in chosen]) <= budget_bytes:
+        return len(chosen)  # mostly
+    for place, one in enumerate(chosen[:limit]):
+        budget_bytes -= size_of(one)
+        if budget_bytes < 0 and not (may_exceed and place == 0):
+            return place
+    return min(limit, len(chosen))

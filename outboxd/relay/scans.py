@@ -142,12 +142,12 @@ class Scans:
         self._is_backlog = True
 
     def saw_up_to(self, starts: Mapping[int, Floors], rows: Sequence[Row], upto: int, now_s: float) -> None:
-        """All fresh rows of these partitions up to an id, by their ids; FRESH: all there are."""
+        """All fresh rows of these partitions up to an id, those of each by their ids; FRESH: all there are."""
         if upto == FRESH:
             self._is_backlog = False
             self.saw(starts, rows, len(rows) + 1, now_s, due=False)
             return
-        newest = rows[-1][0] if rows else 0
+        newest = max(rows)[0] if rows else 0
         self._note_newest(newest, now_s)
         for number in starts:
             self._floors[number] = Floors(upto, self._floors[number].due_at_ms, self._floors[number].due_id)
@@ -167,7 +167,7 @@ class Scans:
                 ids_of[row[NUMBER]].append(row[0])
             else:
                 dues_of[row[NUMBER]].append((row[DUE], row[0]))
-        newest = max((ids[-1] for ids in ids_of.values() if ids), default=0)
+        newest = max((max(ids) for ids in ids_of.values() if ids), default=0)
         self._note_newest(newest, now_s)
         for number in starts:
             floor, ids, dues = self._floors[number], ids_of[number], dues_of[number]
@@ -176,7 +176,7 @@ class Scans:
                 self.more_due.add(number)
             elif due:
                 self.more_due.discard(number)
-            fresh_id = max([floor.fresh_id, *ids[-1:]])
+            fresh_id = max([floor.fresh_id, *ids])
             if len(ids) >= limit:
                 self.more_fresh.add(number)
                 self._is_backlog = True

@@ -149,30 +149,32 @@ class PartitionTable:
         if len(held) < len(pick.numbers):
             return Claim(pick.token, disowned=tuple(number for number in pick.numbers if number not in held))
         ids = sorted([*pick.ids, *[row[0] for row in pick.rows]])
-        taken = self._take(pick, ids)
-        if len(taken) < len(ids):
+        if self._take(pick, ids) < len(ids):
             # What could not be taken may stand in front of others of its room: those must not be published.
+            taken = self._taken(pick, ids)
             for part in chunks(sorted(taken)):
                 self._db.execute(self._sql["give_back"].replace("{ids}", listed(part)), {"token": pick.token})
             return Claim(pick.token, missed=tuple(row_id for row_id in ids if row_id not in taken))
-        rows = [*pick.rows, *self._read(pick.ids, pick)]
-        rows.sort(key=itemgetter(0))
-        missing = [row[0] for row in rows if row[5] is None and row[14] <= pick.max_event_bytes]
-        payloads = {row_id: self._payload(row_id) for row_id in missing}
+        rows: Sequence[Row] = pick.rows
+        payloads: dict[int, bytes | str] = {}
+        if pick.ids:
+            read = self._read(pick.ids, pick)
+            missing = [row[0] for row in read if row[5] is None and row[14] <= pick.max_event_bytes]
+            payloads = {row_id: self._payload(row_id) for row_id in missing}
+            rows = sorted([*rows, *read], key=itemgetter(0))
         events, oversize = events_of(rows, self._lane, payloads, pick.max_event_bytes, False)
         return Claim(pick.token, events, oversize, suspect=pick.suspects and bool(rows))
 
-    def _take(self, pick: Pick, ids: Sequence[int]) -> frozenset[int]:
-        name = "take_suspect" if pick.suspects else "take"
+    def _take(self, pick: Pick, ids: Sequence[int]) -> int:
+        sql = self._sql["take_suspect" if pick.suspects else "take"]
         params = {"worker": pick.worker_id, "token": pick.token, "lease": pick.lease_ms}
+        return sum(self._db.execute(sql.replace("{ids}", listed(part)), params) for part in chunks(ids))
+
+    def _taken(self, pick: Pick, ids: Sequence[int]) -> frozenset[int]:
         taken: list[int] = []
         for part in chunks(ids):
-            these = listed(part)
-            if self._db.execute(self._sql[name].replace("{ids}", these), params) == len(part):
-                taken += part
-            else:
-                found = self._db.query(self._sql["taken"].replace("{ids}", these), {"token": pick.token})
-                taken += [int(row[0]) for row in found]
+            rows = self._db.query(self._sql["taken"].replace("{ids}", listed(part)), {"token": pick.token})
+            taken += [int(row[0]) for row in rows]
         return frozenset(taken)
 
     def _read(self, ids: Sequence[int], pick: Pick) -> list[Row]:

@@ -6,7 +6,7 @@ import pytest
 
 from outboxd.event import Event
 from outboxd.publishers.route import Item
-from outboxd.relay import rooms as module
+from outboxd.relay import open_rooms as module
 from outboxd.relay import waits
 from outboxd.relay.room import FOREVER_S, Row
 from outboxd.relay.rooms import Rooms
@@ -43,7 +43,7 @@ def rooms_of(*rows: Row, blocks: bool = False) -> Rooms:
 
 def picked(rooms: Rooms, limit: int = 100, budget_bytes: int = 1 << 20, is_idle: bool = True) -> list[int]:
     """Ids of what may be claimed."""
-    return [entry.id for entry in rooms.pick(limit, budget_bytes, limit, is_idle)]
+    return [one[0] for one in rooms.pick(limit, budget_bytes, limit, is_idle)]
 
 
 def claim(rooms: Rooms, *ids: int, room: str = "a") -> None:
@@ -247,7 +247,7 @@ def test_what_is_claimed_next_need_not_wait_for_what_is_in_hand() -> None:
     rooms = rooms_of(*(row(number, room="ab"[number % 2]) for number in range(1, 17)))
 
     def claimed() -> list[int]:
-        chosen = [entry.id for entry in rooms.pick(4, 1 << 20, 6, False)]
+        chosen = [one[0] for one in rooms.pick(4, 1 << 20, 6, False)]
         for row_id in chosen:
             claim(rooms, row_id, room="ab"[row_id % 2])
         return sorted(chosen)

@@ -5,12 +5,12 @@
 -- Not a statement: the columns of a candidate (choose.py), then its partition and for how long it is leased and not due.
 id, event_id, event_type, room_id, app_code, IF(LENGTH(envelope) <= :inline, envelope, NULL), content_type, headers,
 retry_count, created_at_ms, COALESCE(published_to, ''), last_error, status, due_at_ms, LENGTH(envelope),
-room_partition, lock_until_ms - {now}, due_at_ms - {now}
+room_partition, IF(lock_until_ms = 0, -1, lock_until_ms - {now}), IF(next_retry_at_ms <= 0, 0, due_at_ms - {now})
 
 -- name: light
 -- Not a statement: the same without what only a publisher needs.
 id, '', '', room_id, app_code, NULL, '', NULL, 0, 0, '', NULL, status, due_at_ms, LENGTH(envelope),
-room_partition, lock_until_ms - {now}, due_at_ms - {now}
+room_partition, IF(lock_until_ms = 0, -1, lock_until_ms - {now}), IF(next_retry_at_ms <= 0, 0, due_at_ms - {now})
 
 -- name: peek
 -- Index rooms: a range for each partition; LIMIT 1. No locks.

@@ -215,7 +215,7 @@ class Reading:
                 upto = max(rows)[0]
             scans.saw_up_to(starts, rows, upto, now_s)
             if upto != FRESH and not is_short:
-                self._ids_each = (upto - after) * len(numbers) / max(1, len(rows))
+                self._ids_each = (upto - min(rows)[0] + 1) * len(numbers) / len(rows) if rows else 0.0
 
     def _inline_bytes(self, rows: int, budget_bytes: int) -> int:
         """How long payloads may be to come along with so many rows. Longer ones are read one by one."""

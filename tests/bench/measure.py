@@ -20,7 +20,8 @@ def cpu_s(pid: int, with_children: bool = False) -> float:
 def workers_of(pid: int) -> list[int]:
     """Pids of a supervisor's living children that relay."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    return [int(child) for child in children if Path(f"/proc/{child}/comm").read_text(encoding="ascii") != "admin\n"]
+    names = {int(child): Path(f"/proc/{child}/comm").read_text(encoding="ascii").strip() for child in children}
+    return [child for child, name in names.items() if name not in ("admin", "jobs", "bridge")]
 
 
 def proportional_mib(pids: Iterable[int]) -> list[float]:

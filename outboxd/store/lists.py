@@ -30,6 +30,8 @@ def among(column: str, ids: Sequence[int]) -> str:
     alone: list[int] = []
     start = 0
     ends = [end for end in range(1, len(ids)) if ids[end] != ids[end - 1] + 1]
+    if len(ends) > len(ids) // 2:  # hardly any have a neighbour, as those of some rooms
+        return f"({column} IN ({listed(ids)}))"
     for end in (*ends, len(ids)):
         first, last = ids[start], ids[end - 1]
         if last - first >= SHORTEST_RANGE:

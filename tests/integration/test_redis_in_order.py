@@ -122,6 +122,27 @@ def courier(own_redis: RedisServer) -> Iterator[Courier]:
     made.close(time.monotonic() + 5)
 
 
+def test_only_where_a_room_has_several_events_a_batch_is_a_transaction(
+    own_redis: RedisServer, courier: Courier
+) -> None:
+    """In which none arrives behind one that did not; the others are spared its second answer."""
+
+    def transactions(*rooms: str) -> int:
+        before = executed()
+        for room in rooms:
+            assert courier.submit(make_event(room_id=room), time.monotonic() + TIMEOUT_S)
+        assert all(isinstance(outcome, Delivered) for _, outcome in collect(courier, len(rooms)))
+        return executed() - before
+
+    def executed() -> int:
+        with contextlib.closing(client(own_redis.url)) as redis:
+            stats: Any = redis.info("commandstats")
+            return int(stats.get("cmdstat_exec", {"calls": 0})["calls"])
+
+    assert transactions("a", "b", "", "") == 0
+    assert transactions("a", "b", "", "b") == 1
+
+
 def test_a_server_that_is_killed_between_batches_lets_nothing_arrive_behind_a_failure(
     own_redis: RedisServer, courier: Courier
 ) -> None:

@@ -1,76 +1,13 @@
 """What stands open in the rooms of an ordered lane: what may be claimed, what keeps it, what is remembered of it."""
 
-from collections.abc import Iterable
-
 import pytest
 
-from outboxd.event import Event
-from outboxd.publishers.route import Item
 from outboxd.relay import open_rooms as module
 from outboxd.relay import waits
-from outboxd.relay.room import FOREVER_S, Row
+from outboxd.relay.room import FOREVER_S
 from outboxd.relay.rooms import Rooms
-from outboxd.store.api import DELIVERED, FRESH, RELEASED, RETRYABLE, Settlement
-from tests.services.publishing import make_event
-
-NUMBERS = frozenset({1})
-LEASE_MS = 15_000
-
-
-def row(row_id: int, room: str = "a", status: str = "pending", **changed: int) -> Row:
-    """As the store gives them. changed: due, number, leased_ms, wait_ms, next_retry, payload_bytes."""
-    payload = b"x" * changed["payload_bytes"] if "payload_bytes" in changed else None
-    due = changed.get("due", FRESH if status in ("pending", "delivering") else 1)
-    times = (changed.get("leased_ms", -1), changed.get("wait_ms", -1), changed.get("next_retry", 0))
-    size = changed.get("payload_bytes", 10)
-    return (row_id, "", "", room, "app", payload, "", None, 0, 0, "", None, status, due, size,
-            changed.get("number", 1), *times)  # fmt: skip
-
-
-def event_of(row_id: int, room: str = "a") -> Event:
-    """The event of such a row."""
-    return make_event(id=row_id, room_id=room)
-
-
-def rooms_of(*rows: Row, blocks: bool = False) -> Rooms:
-    """With these rows read."""
-    made = Rooms(blocks)
-    made.owned = NUMBERS
-    for one in rows:
-        made.note([one], 0.0)
-    return made
-
-
-def picked(rooms: Rooms, limit: int = 100, budget_bytes: int = 1 << 20, is_idle: bool = True) -> list[int]:
-    """Ids of what may be claimed."""
-    return [one[0] for one in rooms.pick(limit, budget_bytes, limit, is_idle)]
-
-
-def claim(rooms: Rooms, *ids: int, room: str = "a") -> None:
-    """They are held."""
-    rooms.admitted(event_of(row_id, room) for row_id in ids)
-
-
-def end(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
-    """A publish ends, and is settled."""
-    owe(rooms, row_id, status, delay_ms, now_s)
-    settle(rooms, row_id)
-
-
-def owe(rooms: Rooms, row_id: int, status: str = DELIVERED, delay_ms: int = 0, now_s: float = 0.0) -> None:
-    """A publish ends."""
-    rooms.owed([(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, status, delay_ms=delay_ms))], now_s)
-
-
-def settle(rooms: Rooms, *ids: int, lost: Iterable[int] = ()) -> None:
-    """What became of them is written."""
-    ended = [(Item(event_of(row_id), 1, 0.0), Settlement(row_id, 1, DELIVERED)) for row_id in ids]
-    rooms.settled(ended, frozenset(lost))
-
-
-def look(rooms: Rooms, ids: Iterable[int], *rows: Row) -> None:
-    """At rows that keep others."""
-    rooms.looked_at(ids, rows, 0.0)
+from outboxd.store.api import RELEASED, RETRYABLE
+from tests.unit.roomed import LEASE_MS, NUMBERS, claim, end, look, owe, picked, rooms_of, row, settle
 
 
 def test_what_waits_for_its_next_try_keeps_those_behind_it_and_nobody_else() -> None:
@@ -279,3 +216,41 @@ def test_a_row_whose_settle_was_lost_is_looked_at() -> None:
     assert rooms.waits.unsure == {2}
     look(rooms, [2], row(2, status="delivering", leased_ms=LEASE_MS))
     assert picked(rooms) == []
+
+
+def test_what_is_delivered_is_known_until_that_is_written() -> None:
+    """Till then its row says `delivering`, as if it were somebody else's, and its partition is not to be given away."""
+    rooms = rooms_of(row(1), row(2))
+    claim(rooms, 1)
+    owe(rooms, 1)
+    assert rooms.note([row(1, status="delivering", leased_ms=LEASE_MS)], 0.0) == 0
+    assert (rooms.unknown([1, 2, 3]), rooms.known_count, rooms.number_of(1)) == ([3], 2, 1)
+    assert picked(rooms) == [2]
+    settle(rooms, 1)
+    assert (rooms.unknown([1]), rooms.known_count, rooms.number_of(1)) == ([1], 1, None)
+
+
+@pytest.mark.parametrize(("status", "ready"), [(RELEASED, [1]), (RETRYABLE, [])])
+def test_a_claim_that_is_found_again_is_held_whatever_has_happened_to_its_room(status: str, ready: list[int]) -> None:
+    """Its COMMIT had no answer, and meanwhile an event in front of it came back."""
+    rooms = rooms_of(*(row(number, payload_bytes=10) for number in (1, 2, 3)))
+    claim(rooms, 1)
+    assert picked(rooms) == [2, 3]
+    owe(rooms, 1, status, 1000)
+    claim(rooms, 2, 3)
+    assert (rooms.ready_count, rooms.light_count) == (len(ready), len(ready))
+    assert picked(rooms) == ready
+    for number in (2, 3):
+        end(rooms, number)
+    settle(rooms, 1)
+    rooms.wake(1.0)
+    assert picked(rooms) == [1]
+
+
+def test_with_a_publisher_that_takes_several_a_room_gets_some_and_then_it_is_the_next_ones_turn() -> None:
+    """A hot room keeps nobody waiting for long."""
+    rooms = rooms_of(*(row(number) for number in range(1, 21)), row(21, "b"), row(22, "c"))
+    chosen = [one[0] for one in rooms.pick(8, 1 << 20, 100, True, 3)]
+    assert chosen == [1, 2, 3, 21, 22]
+    claim(rooms, *chosen)
+    assert [one[0] for one in rooms.pick(8, 1 << 20, 100, True, 3)] == list(range(4, 12))

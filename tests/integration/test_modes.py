@@ -16,6 +16,8 @@ from tests.services.receiver import Receiver
 
 EVENTS = scaled(10_000, 3000)
 BREAKER = {"initial_probe": "100ms", "max_probe": "500ms"}
+SLOW = 1000
+"""Events a second and worker."""
 TIMEOUT_S = 2.0
 BODIES = (b'{"a": 1}', b'{ "spaced" :\t[1, 2.50, "\xe6\x88\xbf"] }', b"\x00\xff not JSON")
 
@@ -84,8 +86,9 @@ def test_every_event_arrives_wherever_its_mode_says(queue: Queue, mode: str, mys
 def test_a_queue_that_goes_away_in_the_middle_loses_nothing(queue: Queue, mysql_url: str, tmp_path: Path) -> None:
     """G1, G6: it comes back without a restart of the relay, and what was tried meanwhile has cost no attempt, save the
     few publishes whose answer was cut off."""
+    publishers = queue.publishers(breaker=BREAKER, max_rate=SLOW)  # else all may be there before it goes away
     config = write_config(
-        tmp_path / "outbox.yaml", mysql_url, queue.publishers(breaker=BREAKER), sections=queue.sections(),
+        tmp_path / "outbox.yaml", mysql_url, publishers, sections=queue.sections(),
         publish_mode="mq", mq=queue.name, direct=[], concurrency=2, publish_timeout=f"{TIMEOUT_S}s",
         initial_backoff="200ms", max_backoff="1s", max_retry_count=3,
     )  # fmt: skip

@@ -118,6 +118,9 @@ class Cleaner:
         self.at_s = end_s + max(LEAST_PAUSE_S, SHARE * (end_s - now_s))
 
     def _end(self, is_complete: bool) -> None:
+        # The next round begins where this one had to stop: old rows that stay must not use up every round's reading.
+        ended = next((place for place, course in enumerate(self._courses) if not course.is_done), 0)
+        self._courses = [*self._courses[ended:], *self._courses[:ended]]
         active, terminal = self._deleted
         if active or terminal:
             log.info(log.ROBOT_OUTBOX_CLEANUP_DELETED, active=active, terminal=terminal, is_complete=is_complete)

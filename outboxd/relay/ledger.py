@@ -5,12 +5,13 @@ is lost or its row is gone. An outcome leaves the buffer only when a settle has 
 repeated on the next connection, where the claim's token tells what was already written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from outboxd import vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
-from outboxd.event import Delivered
+from outboxd.event import Delivered, Event
+from outboxd.publishers.courier import Room, room_of
 from outboxd.publishers.fanout import Fanout
 from outboxd.publishers.ordered_fanout import BEHIND
 from outboxd.publishers.route import Item
@@ -45,8 +46,7 @@ class Ledger:
         self._doubt: tuple[int, tuple[int, ...], float, bool] = (0, (), 0.0, False)
         self._asked: tuple[float, bool] = (0.0, False)
         self._stale = Stale(lane.stale_discard_after_s)
-        self._clock_ms = 0.0
-        self._clock_s = 0.0
+        self._clock_ms = self._clock_s = 0.0
         self.listener: Listener | None = None
 
     @property
@@ -142,18 +142,11 @@ class Ledger:
 
     def wake_parked(self, store: Store) -> list[int]:
         """Pull some of them forward; which ones."""
-        chunk = self._parked.chunk()
-        store.hurry(chunk)
-        self._parked.woken(len(chunk))
-        return [row_id for row_id, _ in chunk]
+        return self._parked.wake(store.hurry)
 
     def wake_one(self, store: Store) -> list[int]:
         """Pull one parked event forward, for a probe; none, if none is known to rest."""
-        if not self._parked.resting:
-            return []
-        one = self._parked.take_one()
-        store.hurry([one])
-        return [one[0]]
+        return self._parked.wake_one(store.hurry)
 
     def _owe(self, ended: Sequence[Owed], now_s: float) -> None:
         if not self._buffer:
@@ -224,20 +217,29 @@ class Ledger:
             settlement, dead = policy.oversize(event, claim.token, size_bytes, self._lane.max_event_bytes)
             self._owe([(item, settlement)], since_s)
             self._report.outcome(event, dead, settlement)
-        self._hand_over(items, since_s)
+        self._hand_over(items, since_s, [event for event, _ in claim.oversize])
 
-    def _hand_over(self, items: list[Item], now_s: float) -> None:
+    def _hand_over(self, items: list[Item], now_s: float, dead: Iterable[Event] = ()) -> None:
+        """dead: those of the same claim that are dead letters already."""
         if self.listener is not None:
             self.listener.admitted([item.event for item in items])
         fit: list[Item] = []
+        blocks, ends = self._lane.blocks_on_dead, dict[Room, int]()  # a room's first dead letter
+        for event in dead if blocks else ():
+            ends.setdefault(room_of(event), event.id)
         before_ms = self.stale_before_ms(now_s)
         for item in items:
+            if ends and item.event.id > ends.get(room_of(item.event), item.event.id):
+                self._owe([(item, policy.release(item.event, item.token))], now_s)
+                continue
             if before_ms and is_stale(item.event, before_ms):
                 self._owe([(item, policy.discard(item.event, item.token))], now_s)
             elif item.event.retry_count and policy.over_limit(item.event, self._lane):
-                settlement, dead = policy.limit_exceeded(item.event, item.token)
+                settlement, end = policy.limit_exceeded(item.event, item.token)
                 self._owe([(item, settlement)], now_s)
-                self._report.outcome(item.event, dead, settlement)
+                self._report.outcome(item.event, end, settlement)
+                if blocks:
+                    ends.setdefault(room_of(item.event), item.event.id)
             else:
                 fit.append(item)
         self._stale.handed_over(item.event for item in fit)
@@ -288,6 +290,11 @@ class Ledger:
         if token:
             events = store.fetch(token, ids)
             self._doubt = (0, (), 0.0, False)
-            self._hand_over(self._flight.add(token, events, since_s, suspect and len(events) == 1), now_s)
+            items = self._flight.add(token, events, since_s, suspect and len(events) == 1)
+            if self.listener is None or self.has_suspect:
+                self._hand_over(items, now_s)
+            else:  # an event in front of them may have failed meanwhile
+                self.listener.admitted(events)
+                self._owe([(item, policy.release(item.event, item.token)) for item in items], now_s)
         for claimed in self._flight.claims():
             self._renew(store, claimed, now_s)

@@ -7,9 +7,13 @@ Only what this process parked itself is remembered, up to a bound; the rest come
 """
 
 from collections import deque
+from collections.abc import Callable, Sequence
 
 REMEMBERED = 200_000
 CHUNK = 1000
+
+Hurry = Callable[[Sequence[tuple[int, int]]], object]
+"""Makes rows due now: Store.hurry."""
 
 
 class Parked:
@@ -45,6 +49,21 @@ class Parked:
     def waking(self) -> bool:
         """Are there rows to be pulled forward?"""
         return bool(self._waking)
+
+    def wake(self, hurry: Hurry) -> list[int]:
+        """Pull some of them forward; which ones."""
+        chunk = self.chunk()
+        hurry(chunk)
+        self.woken(len(chunk))
+        return [row_id for row_id, _ in chunk]
+
+    def wake_one(self, hurry: Hurry) -> list[int]:
+        """Pull one forward that still rests; none, if none is known to."""
+        if not self._resting:
+            return []
+        one = self.take_one()
+        hurry([one])
+        return [one[0]]
 
     def chunk(self) -> list[tuple[int, int]]:
         """The next rows to pull forward; they stay until `woken`."""

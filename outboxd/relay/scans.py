@@ -138,8 +138,9 @@ class Scans:
         return not (self._is_backlog or self.more_due.intersection(starts))
 
     def fell_behind(self) -> None:
-        """More came than was asked for: it is to be read in the order of ids."""
-        self._is_backlog = True
+        """More came than was asked for: it is to be read in the order of ids. What was read of it may be claimed before
+        that, so what came late in front of it must be looked for."""
+        self._is_backlog = self.unchecked = True
 
     def saw_up_to(self, starts: Mapping[int, Floors], rows: Sequence[Row], upto: int, now_s: float) -> None:
         """All fresh rows of these partitions up to an id, those of each by their ids; FRESH: all there are."""

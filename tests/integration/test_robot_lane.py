@@ -145,10 +145,9 @@ def test_cleanup_deletes_what_is_too_old_and_nothing_else(database_url: str, tmp
     publish nothing, since the lane is paused. The main lane keeps everything."""
     with Receiver() as receiver:
         config = robots_and_main(tmp_path / "outbox.yaml", database_url, receiver, CLEANS)
-        with lanes_of(config) as tables, Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
+        with lanes_of(config) as tables:
             for table in tables.values():
                 table.connection.execute("UPDATE outboxd_lane SET paused = 1")
-            daemon.wait_for("lane_paused", 4)
             for table in tables.values():
                 for minutes, suffix in ((90, 2), (15, 1), (5, 0)):  # ids ascend with time
                     for status, columns in {
@@ -161,16 +160,18 @@ def test_cleanup_deletes_what_is_too_old_and_nothing_else(database_url: str, tmp
             robots = tables[ROBOTS]
             kept = {f"{status}-0" for status in ("pending", "failed", "retryable", "delivered", "delivering")}
             kept |= {"failed-1", "delivered-1", "leased-0", "leased-1", "leased-2"}
-            daemon.wait_until(lambda: {row["room_id"] for row in robots.rows()} == kept, "the old rows to go")
-            assert len(robots.rows()) == 40 * len(kept)
-            assert len(tables[LANE].rows()) == 40 * 18
-            event = "robot_outbox_cleanup_deleted"
-            wait_for(lambda: total(daemon, event, "active") + total(daemon, event, "terminal") >= 320, 10, "the lines")
-            assert (total(daemon, event, "active"), total(daemon, event, "terminal")) == (240, 80)
-            lines = daemon.lines(event)
-            assert all(line["active"] + line["terminal"] <= 70 for line in lines)
-            assert {line["worker"].rpartition("-")[0] for line in lines} == {ROBOTS}
-            assert receiver.event_ids() == []
+            with Daemon(tmp_path / "outbox.yaml", tmp_path / "daemon.log") as daemon:
+                daemon.wait_until(lambda: {row["room_id"] for row in robots.rows()} == kept, "the old rows to go")
+                assert len(robots.rows()) == 40 * len(kept)
+                assert len(tables[LANE].rows()) == 40 * 18
+                event = "robot_outbox_cleanup_deleted"
+                kinds = ("active", "terminal")
+                wait_for(lambda: sum(total(daemon, event, kind) for kind in kinds) >= 320, 10, "the lines")
+                assert [total(daemon, event, kind) for kind in kinds] == [240, 80]
+                lines = daemon.lines(event)
+                assert all(line["active"] + line["terminal"] <= 70 for line in lines)
+                assert {line["worker"].rpartition("-")[0] for line in lines} == {ROBOTS}
+                assert receiver.event_ids() == []
 
 
 NO_AGE = {"cleanup_active_after": "0s", "cleanup_terminal_after": "-1s"}

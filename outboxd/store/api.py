@@ -188,8 +188,8 @@ class Partitions(Protocol):
     def scan_new(
         self, numbers: Sequence[int], after: int, upto: int, limit: int, inline_bytes: int
     ) -> Sequence[tuple[Any, ...]]:
-        """Fresh rows of any of the partitions behind an id, up to another one, in no order; if they are limit, there
-        may be others with lower ids. It costs less than a scan that asks each partition."""
+        """Fresh rows of any of the partitions behind an id, up to another one; of each partition by id, and if they are
+        limit, its first ones or none. It costs less than a scan that asks each partition."""
 
     def last_id(self) -> int:
         """The highest id in the lane; 0: there is none."""

@@ -1,7 +1,7 @@
 """The source of an ordered lane over real stores: what stands in front of an event of its room unseen."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,9 +9,7 @@ from outboxd.errors import CommitInDoubt
 from outboxd.event import SERVER_ERROR, Retry
 from outboxd.store.api import Claim, Floors, Pick, Settled, Settlement
 from tests.services.lanes import Table, event, table_of
-from tests.services.ordered_source import OrderedRelay, config_of
-
-Relays = Callable[..., OrderedRelay]
+from tests.services.ordered_source import OrderedRelay, Relays, config_of, relays_of
 
 
 @pytest.fixture
@@ -23,16 +21,9 @@ def table(database_url: str) -> Iterator[Table]:
 
 @pytest.fixture
 def relays(database_url: str, table: Table) -> Iterator[Relays]:
-    """Makes a worker, which is closed at the end."""
-    made: list[OrderedRelay] = []
-
-    def make(chains: bool, on_dead: str = "continue", more: str = "", batch: int = 10) -> OrderedRelay:
-        made.append(OrderedRelay(config_of(database_url, on_dead, more, batch), chains))
-        return made[-1]
-
-    yield make
-    for relay in made:
-        relay.close()
+    """Makes workers of it."""
+    with relays_of(database_url) as make:
+        yield make
 
 
 def accepted(relay: OrderedRelay, table: Table) -> list[int]:

@@ -1,7 +1,7 @@
 """The source of an ordered lane over real stores, turned by hand: faults at its statements, nothing forgotten."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,9 +11,7 @@ from outboxd.event import CONNECT, blameless
 from outboxd.relay import tenure
 from outboxd.relay.room import LIGHT, Row
 from tests.services.lanes import Table, event, table_of
-from tests.services.ordered_source import OrderedRelay, config_of
-
-Relays = Callable[..., OrderedRelay]
+from tests.services.ordered_source import OrderedRelay, Relays, config_of, relays_of
 
 
 @pytest.fixture
@@ -25,16 +23,9 @@ def table(database_url: str) -> Iterator[Table]:
 
 @pytest.fixture
 def relays(database_url: str, table: Table) -> Iterator[Relays]:
-    """Makes workers, which are closed at the end."""
-    made: list[OrderedRelay] = []
-
-    def make(chains: bool = False, on_dead: str = "continue", more: str = "", batch: int = 10) -> OrderedRelay:
-        made.append(OrderedRelay(config_of(database_url, on_dead, more, batch), chains))
-        return made[-1]
-
-    yield make
-    for relay in made:
-        relay.close()
+    """Makes workers of it."""
+    with relays_of(database_url) as make:
+        yield make
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, where: object, name: str, error: Exception, after: bool) -> None:

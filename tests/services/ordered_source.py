@@ -2,7 +2,8 @@
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from outboxd.config.load import parse
@@ -130,6 +131,23 @@ class OrderedRelay:
         """The end."""
         self.doorbell.close()
         self.store.close()
+
+
+Relays = Callable[..., OrderedRelay]
+
+
+@contextmanager
+def relays_of(url: str) -> Iterator[Relays]:
+    """Makes workers, which are closed at the end."""
+    made: list[OrderedRelay] = []
+
+    def make(chains: bool = False, on_dead: str = "continue", more: str = "", batch: int = 10) -> OrderedRelay:
+        made.append(OrderedRelay(config_of(url, on_dead, more, batch), chains))
+        return made[-1]
+
+    yield make
+    for relay in made:
+        relay.close()
 
 
 def lane_file(tmp_path: Path) -> str:

@@ -33,6 +33,14 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     lane: str
 
 
+RoomKey = tuple[str, str] | int
+
+
+def room_of(event: Event) -> RoomKey:
+    """What stands for its room; an event without one has its own."""
+    return (event.app_code, event.room_id) if event.room_id else event.id
+
+
 class Delivered(msgspec.Struct, frozen=True):
     """Every publisher asked accepted the event. `accepted` is filled by the fan-out."""
 

@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.services.redis_server",
     "tests.services.rocketmq",
     "tests.services.kafka",
+    "tests.services.ordered_source",
 ]  # fmt: skip
 
 # No deadline for one example: a loaded machine would fail tests that are right. In CI the examples are the same in

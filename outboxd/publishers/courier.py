@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from queue import SimpleQueue
 
-from outboxd.event import EXCEPTION, PARKED, Delivered, Event, Outcome, Retry
+from outboxd.event import EXCEPTION, PARKED, Delivered, Event, Outcome, Retry, room_of
 from outboxd.publishers.api import Waits
 from outboxd.publishers.mailbox import GIVEN_UP, Call, Mailbox
 from outboxd.redact import clip, redact
@@ -20,14 +20,8 @@ WEDGED_AFTER_S = 1.0
 
 BEHIND = Retry(PARKED, "not sent: an event before it in its room failed", counted=False)
 
-Room = tuple[str, str] | int
 Send = Callable[[Sequence[Event], float], Sequence[Outcome]]
 """Publish events by a deadline (time.monotonic()); an outcome for each, in their order."""
-
-
-def room_of(event: Event) -> Room:
-    """What stands for its room; an event without one has its own."""
-    return (event.app_code, event.room_id) if event.room_id else event.id
 
 
 def behind_failures(events: Sequence[Event], failed: Collection[int]) -> list[int]:

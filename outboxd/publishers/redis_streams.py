@@ -10,9 +10,9 @@ from redis.exceptions import NoPermissionError, RedisError
 from outboxd.clients.redis import connect
 from outboxd.config.schema import RedisStreams
 from outboxd.errors import PublisherError
-from outboxd.event import INVALID, Dead, Event, Outcome
+from outboxd.event import INVALID, Dead, Event, Outcome, RoomKey, room_of
 from outboxd.message import InvalidEvent, encode
-from outboxd.publishers.courier import NOT_SENT, Courier, Room, behind_failures, room_of
+from outboxd.publishers.courier import NOT_SENT, Courier, behind_failures
 from outboxd.publishers.redis_pipe import Command, Pipe, text_of
 from outboxd.redact import redact
 
@@ -53,7 +53,7 @@ def open_redis_streams(settings: RedisStreams, publish_timeout_s: float, is_orde
 
 def _has_runs(events: Sequence[Event]) -> bool:
     """Has a room several of them? Mostly the first one has."""
-    rooms = set[Room]()
+    rooms = set[RoomKey]()
     for event in events:
         if (room := room_of(event)) in rooms:
             return True

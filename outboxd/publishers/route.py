@@ -34,7 +34,7 @@ class Gate(Protocol):
 
 class Item(msgspec.Struct, eq=False, gc=False):
     """An event on its way. `lease_s`: time.monotonic() at which its claim runs out, moved by whoever renews it.
-    later: those that are asked once the first ones have answered. line: of its room, in an ordered lane. Itself, and
+    later: those that are asked once the first ones have answered. line: of its room, where that has one. Itself, and
     no other with the same event."""
 
     event: Event

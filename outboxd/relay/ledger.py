@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from outboxd import vitals
 from outboxd.config.schema import Lane
 from outboxd.errors import CommitInDoubt
-from outboxd.event import Delivered, Event
-from outboxd.publishers.courier import Room, room_of
+from outboxd.event import Delivered, Event, RoomKey, room_of
 from outboxd.publishers.fanout import Fanout
 from outboxd.publishers.ordered_fanout import BEHIND
 from outboxd.publishers.route import Item
@@ -224,7 +223,7 @@ class Ledger:
         if self.listener is not None:
             self.listener.admitted([item.event for item in items])
         fit: list[Item] = []
-        blocks, ends = self._lane.blocks_on_dead, dict[Room, int]()  # a room's first dead letter
+        blocks, ends = self._lane.blocks_on_dead, dict[RoomKey, int]()  # a room's first dead letter
         for event in dead if blocks else ():
             ends.setdefault(room_of(event), event.id)
         before_ms = self.stale_before_ms(now_s)

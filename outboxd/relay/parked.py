@@ -59,7 +59,7 @@ class Parked:
 
     def wake_one(self, hurry: Hurry) -> list[int]:
         """Pull one forward that still rests; none, if none is known to."""
-        if not self._resting:
+        if not self.resting:
             return []
         one = self.take_one()
         hurry([one])

@@ -9,7 +9,7 @@ from outboxd.errors import CommitInDoubt
 from outboxd.event import SERVER_ERROR, Retry
 from outboxd.store.api import Claim, Floors, Pick, Settled, Settlement
 from tests.services.lanes import Table, event, table_of
-from tests.services.ordered_source import OrderedRelay, Relays, config_of, relays_of
+from tests.services.ordered_source import OrderedRelay, Relays, config_of
 
 
 @pytest.fixture
@@ -17,13 +17,6 @@ def table(database_url: str) -> Iterator[Table]:
     """The lane's, made and empty."""
     with table_of(config_of(database_url)) as made:
         yield made
-
-
-@pytest.fixture
-def relays(database_url: str, table: Table) -> Iterator[Relays]:
-    """Makes workers of it."""
-    with relays_of(database_url) as make:
-        yield make
 
 
 def accepted(relay: OrderedRelay, table: Table) -> list[int]:

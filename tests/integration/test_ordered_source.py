@@ -11,7 +11,7 @@ from outboxd.event import CONNECT, blameless
 from outboxd.relay import tenure
 from outboxd.relay.room import LIGHT, Row
 from tests.services.lanes import Table, event, table_of
-from tests.services.ordered_source import OrderedRelay, Relays, config_of, relays_of
+from tests.services.ordered_source import OrderedRelay, Relays, config_of
 
 
 @pytest.fixture
@@ -19,13 +19,6 @@ def table(database_url: str) -> Iterator[Table]:
     """The lane's, made and empty."""
     with table_of(config_of(database_url)) as made:
         yield made
-
-
-@pytest.fixture
-def relays(database_url: str, table: Table) -> Iterator[Relays]:
-    """Makes workers of it."""
-    with relays_of(database_url) as make:
-        yield make
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, where: object, name: str, error: Exception, after: bool) -> None:

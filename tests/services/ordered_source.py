@@ -3,8 +3,9 @@
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 from outboxd.config.load import parse
 from outboxd.config.schema import Breaker as BreakerSettings
@@ -136,13 +137,13 @@ class OrderedRelay:
 Relays = Callable[..., OrderedRelay]
 
 
-@contextmanager
-def relays_of(url: str) -> Iterator[Relays]:
-    """Makes workers, which are closed at the end."""
+@pytest.fixture
+def relays(database_url: str, table: object) -> Iterator[Relays]:
+    """Makes workers of the test's own fixture `table`, which are closed at the end."""
     made: list[OrderedRelay] = []
 
     def make(chains: bool = False, on_dead: str = "continue", more: str = "", batch: int = 10) -> OrderedRelay:
-        made.append(OrderedRelay(config_of(url, on_dead, more, batch), chains))
+        made.append(OrderedRelay(config_of(database_url, on_dead, more, batch), chains))
         return made[-1]
 
     yield make

@@ -19,8 +19,8 @@ TIMES: dict[str, Any] = {"publish_timeout": "500ms", "lease": "3500ms"}
 LEASE_S = 3.5
 RETRIES: dict[str, Any] = {"max_retry_count": 6, "initial_backoff": "50ms", "max_backoff": "500ms"}
 """More tries than workers die under one event: else what was accepted is a dead letter, and its followers are there."""
-NEVER_OPEN = {"distinct_events": 10_000, "dead_brake": 10_000}
-"""A breaker that stays closed: what is planned are failures of events, more of them than an outage has."""
+NEVER_OPEN = {"enabled": False}
+"""A breaker that is closed from the start: what is planned are failures of events, more of them than an outage has."""
 
 ANSWERS: Mapping[str, Behaviour] = {
     "500": Behaviour(status=500),
